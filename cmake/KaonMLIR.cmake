@@ -1,0 +1,31 @@
+# Finds Debian's LLVM/MLIR 22.1 and links everything against its shared libraries only: a static MLIR library beside libMLIR means two
+# MLIRs in one process, and a crash on first use.
+
+find_package(MLIR 22.1 REQUIRED CONFIG HINTS /usr/lib/llvm-22)
+list(APPEND CMAKE_MODULE_PATH "${MLIR_CMAKE_DIR}" "${LLVM_CMAKE_DIR}")
+# Set before AddMLIR: otherwise the generated documentation is written to /docs at the root of the file system.
+set(MLIR_BINARY_DIR "${PROJECT_BINARY_DIR}")
+set(MLIR_LINK_MLIR_DYLIB ON)
+include(TableGen)
+include(AddLLVM)
+include(AddMLIR)
+
+include_directories(SYSTEM ${LLVM_INCLUDE_DIRS} ${MLIR_INCLUDE_DIRS} "${PROJECT_BINARY_DIR}")
+add_definitions(${LLVM_DEFINITIONS})
+
+# A static library of the compiler half: hidden symbols, LLVM's dialect of C++ (no exceptions), one precompiled header of MLIR for all.
+# usage: kaon_add_compiler_library(KaonPasses A.cpp B.cpp DEPENDS KaonPassesIncGen LINK KaonDialect)
+function(kaon_add_compiler_library name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;LINK" ${ARGN})
+  add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
+  target_compile_options(${name} PRIVATE -fno-exceptions)
+  target_link_libraries(${name} PUBLIC MLIR LLVM ${ARG_LINK} PRIVATE kaon_flags)
+  if(ARG_DEPENDS)
+    add_dependencies(${name} ${ARG_DEPENDS})
+  endif()
+  if(name STREQUAL "KaonDialect")
+    target_precompile_headers(${name} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/MLIRHeaders.h")
+  else()
+    target_precompile_headers(${name} REUSE_FROM KaonDialect)
+  endif()
+endfunction()
