@@ -1,0 +1,100 @@
+"""Runs every test suite of a build (lit, unit tests, pytest), and ends with the line ``N passed, N failed`` over all of them.
+
+The counts come from the machine-readable reports that the runners write, never from their exit status alone: a suite that dies before
+writing its report, or that runs no test, counts as one failure.
+
+usage: python tools/run_tests.py --build build/dev
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LIT = "import sys; from lit.main import main; sys.exit(main())"
+
+
+@dataclass
+class Outcome:
+    """How many tests of one suite passed and failed, and the reasons of the skipped ones with their counts."""
+
+    suite: str
+    passed: int
+    failed: int
+    skipped: dict[str, int]
+
+
+def read_junit(suite: str, report: Path) -> Outcome:
+    """Counts the test cases in a JUnit XML report as written by lit, GoogleTest and pytest."""
+    if not report.exists():
+        print(f"{suite}: wrote no report: counted as a failure", file=sys.stderr)
+        return Outcome(suite, 0, 1, {})
+    passed, failed, skipped = 0, 0, dict[str, int]()
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        skip = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed += 1
+        elif skip is not None or case.get("status") == "notrun":
+            reason = (skip.get("message") if skip is not None else None) or "disabled"
+            skipped[reason] = skipped.get(reason, 0) + 1
+        else:
+            passed += 1
+    if passed + failed == 0:
+        print(f"{suite}: ran no test: counted as a failure", file=sys.stderr)
+        failed = 1
+    return Outcome(suite, passed, failed, skipped)
+
+
+def run(suite: str, command: list[str], report: Path, environment: Mapping[str, str]) -> Outcome:
+    print(f"== {suite}: {' '.join(command[:1] + ['...'] + command[-1:])}", flush=True)
+    report.unlink(missing_ok=True)
+    start = time.monotonic()
+    status = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}).returncode
+    outcome = read_junit(suite, report)
+    if status != 0 and outcome.failed == 0:
+        print(f"{suite}: exited with status {status} although no test failed: counted as a failure", file=sys.stderr)
+        outcome.failed = 1
+    print(
+        f"== {suite}: {outcome.passed} passed, {outcome.failed} failed in {time.monotonic() - start:.0f} s", flush=True
+    )
+    return outcome
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, required=True, help="build directory, e.g. build/dev")
+    build = parser.parse_args().build.resolve()
+    reports = build / "reports"
+    reports.mkdir(parents=True, exist_ok=True)
+    package = {"PYTHONPATH": str(build / "python"), "KAON_BUILD_DIR": str(build)}
+    # Compiled kernels of a test run neither come from nor go to the user's own cache.
+    package["KAON_CACHE_DIR"] = str(build / "test-kernel-cache")
+    # Two workers of one thread each beat one of two: most of the time goes to many small steps.
+    workers = str(min(4, os.cpu_count() or 1))
+
+    lit, units, pytests = (reports / f"{name}.xml" for name in ("lit", "units", "pytest"))
+    outcomes = [
+        run("lit", [sys.executable, "-c", LIT, "-sv", f"--xunit-xml-output={lit}", str(build / "test/lit")], lit, package),
+        run("unit", [str(build / "test/unit/kaon-unit-tests"), "--gtest_brief=1", f"--gtest_output=xml:{units}"], units, {}),
+        run("pytest", [sys.executable, "-m", "pytest", "-n", workers, "--dist", "loadfile", f"--junitxml={pytests}", "test/python"],
+            pytests, package),
+    ]  # fmt: skip
+
+    for outcome in outcomes:
+        for reason, count in outcome.skipped.items():
+            print(f"{outcome.suite}: {count} not run: {reason}")
+    failed = sum(outcome.failed for outcome in outcomes)
+    print(f"{sum(outcome.passed for outcome in outcomes)} passed, {failed} failed", flush=True)
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
