@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def tracked(*patterns: str) -> list[str]:
+    """Tracked files that match any of the patterns, relative to the root."""
     return subprocess.run(
         ["git", "ls-files", *patterns], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout.split()
@@ -30,7 +31,6 @@ def passes(name: str, command: list[str]) -> bool:
 
 def tidy(build: Path) -> bool:
     def check(source: str) -> bool:
-        # The compile commands may name a precompiled header of another compiler version; clang-tidy reads the headers themselves.
         return passes("clang-tidy", ["clang-tidy-22", "-p", str(build), "--quiet", "--warnings-as-errors=*", source])
 
     sources = [source for source in tracked("*.cpp") if not source.startswith("test/")]

@@ -1,7 +1,7 @@
-"""Runs every test suite of a build (lit, unit tests, pytest), and ends with the line ``N passed, N failed`` over all of them.
+"""Runs every test suite of a build (lit, unit tests, pytest) and ends with ``N passed, N failed`` over them all.
 
-The counts come from the machine-readable reports that the runners write, never from their exit status alone: a suite that dies before
-writing its report, or that runs no test, counts as one failure.
+The counts come from the machine-readable reports that the runners write, never from their exit status alone: a suite
+that dies before writing its report, or that runs no test, counts as one failure.
 
 usage: python tools/run_tests.py --build build/dev
 """
@@ -54,18 +54,29 @@ def read_junit(suite: str, report: Path) -> Outcome:
 
 
 def run(suite: str, command: list[str], report: Path, environment: Mapping[str, str]) -> Outcome:
-    print(f"== {suite}: {' '.join(command[:1] + ['...'] + command[-1:])}", flush=True)
+    """Runs one suite's command, which writes its JUnit report to ``report``, and counts what it did."""
+    print(f"== {suite}", flush=True)
     report.unlink(missing_ok=True)
     start = time.monotonic()
     status = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}).returncode
     outcome = read_junit(suite, report)
     if status != 0 and outcome.failed == 0:
-        print(f"{suite}: exited with status {status} although no test failed: counted as a failure", file=sys.stderr)
+        print(f"{suite}: exited with status {status} though no test failed: counted as a failure", file=sys.stderr)
         outcome.failed = 1
-    print(
-        f"== {suite}: {outcome.passed} passed, {outcome.failed} failed in {time.monotonic() - start:.0f} s", flush=True
-    )
+    seconds = time.monotonic() - start
+    print(f"== {suite}: {outcome.passed} passed, {outcome.failed} failed in {seconds:.0f} s", flush=True)
     return outcome
+
+
+def suites(build: Path) -> dict[str, tuple[list[str], str]]:
+    """For each suite its command, and the option that makes it write a JUnit report to the path that replaces '{}'."""
+    # One file per worker at a time: most of the time goes to many small steps, which gain nothing from two threads.
+    workers = ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile"]
+    return {
+        "lit": ([sys.executable, "-c", LIT, "-sv", str(build / "test/lit")], "--xunit-xml-output={}"),
+        "unit": ([str(build / "test/unit/kaon-unit-tests"), "--gtest_brief=1"], "--gtest_output=xml:{}"),
+        "pytest": ([sys.executable, "-m", "pytest", *workers, "test/python"], "--junitxml={}"),
+    }
 
 
 def main() -> int:
@@ -74,20 +85,16 @@ def main() -> int:
     build = parser.parse_args().build.resolve()
     reports = build / "reports"
     reports.mkdir(parents=True, exist_ok=True)
-    package = {"PYTHONPATH": str(build / "python"), "KAON_BUILD_DIR": str(build)}
-    # Compiled kernels of a test run neither come from nor go to the user's own cache.
-    package["KAON_CACHE_DIR"] = str(build / "test-kernel-cache")
-    # Two workers of one thread each beat one of two: most of the time goes to many small steps.
-    workers = str(min(4, os.cpu_count() or 1))
-
-    lit, units, pytests = (reports / f"{name}.xml" for name in ("lit", "units", "pytest"))
-    outcomes = [
-        run("lit", [sys.executable, "-c", LIT, "-sv", f"--xunit-xml-output={lit}", str(build / "test/lit")], lit, package),
-        run("unit", [str(build / "test/unit/kaon-unit-tests"), "--gtest_brief=1", f"--gtest_output=xml:{units}"], units, {}),
-        run("pytest", [sys.executable, "-m", "pytest", "-n", workers, "--dist", "loadfile", f"--junitxml={pytests}", "test/python"],
-            pytests, package),
-    ]  # fmt: skip
-
+    environment = {
+        "PYTHONPATH": str(build / "python"),
+        "KAON_BUILD_DIR": str(build),
+        # Compiled kernels of a test run neither come from nor go to the user's own cache.
+        "KAON_CACHE_DIR": str(build / "test-kernel-cache"),
+    }
+    outcomes = []
+    for suite, (command, option) in suites(build).items():
+        report = reports / f"{suite}.xml"
+        outcomes.append(run(suite, [*command, option.format(report)], report, environment))
     for outcome in outcomes:
         for reason, count in outcome.skipped.items():
             print(f"{outcome.suite}: {count} not run: {reason}")

@@ -1,8 +1,8 @@
 """Prints the pinned requirements that the running interpreter's environment lacks, separated by spaces.
 
-In Kaon's own environment (.venv) another version than the pinned one counts as missing. In a user's environment (``--existing``) any
-version in the range that pyproject.toml declares is accepted; one outside of it is an error, since replacing it would change an
-environment that is not ours.
+In Kaon's own environment (.venv) another version than the pinned one counts as missing. In a user's environment
+(``--existing``) any version in the range that pyproject.toml declares is accepted; one outside of it is an error, since
+replacing it would change an environment that is not ours.
 """
 
 from __future__ import annotations
