@@ -1,0 +1,92 @@
+//===-- PackedLayout.h - layout of packed matrix operands -------*- C++ -*-===//
+//
+// The layout that `pack` kernels write and `matmul` kernels read, and the names
+// of these library kernels. Header-only and free of LLVM, so that passes, the
+// plan builder and code generation agree by construction.
+//
+// An operand op(X) with `dim` rows (left) or columns (right) and depth `k` is
+// cut along `dim` into slivers of `tile` (mr for the left, nr for the right
+// operand) and along k into blocks of `kc`. Block by block, sliver by sliver:
+//
+//   left:   [k block][sliver][k / 4][tile][4]   copies of 4 consecutive k
+//   right:  [k block][sliver][k][tile]
+//
+// Slivers are padded with zeros to `tile`, the depth to a multiple of 4, so
+// that the register tile needs no special case at any edge.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KAON_CODEGEN_CPU_PACKEDLAYOUT_H
+#define KAON_CODEGEN_CPU_PACKEDLAYOUT_H
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace kaon::cpu {
+
+/// Depth of one step of the register tile; packed depths are multiples of it.
+inline constexpr int64_t packedDepthUnit = 4;
+
+inline constexpr int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline constexpr int64_t roundUp(int64_t a, int64_t b) { return ceilDiv(a, b) * b; }
+
+/// Columns of the register tile for an element of `elementBits` when it is `nr`
+/// for 32-bit elements.
+inline constexpr int64_t tileColumns(int64_t nr, int64_t elementBits) { return nr * 32 / elementBits; }
+
+/// Number of slivers of an operand: the work items of its pack kernel.
+inline constexpr int64_t packedSlivers(int64_t dim, int64_t tile) { return ceilDiv(dim, tile); }
+
+/// Elements of a packed operand.
+inline constexpr int64_t packedElements(int64_t dim, int64_t k, int64_t tile) {
+  return roundUp(dim, tile) * roundUp(k, packedDepthUnit);
+}
+
+/// Bytes of a packed operand.
+inline constexpr int64_t packedBytes(int64_t dim, int64_t k, int64_t tile, int64_t elementBits) {
+  return packedElements(dim, k, tile) * (elementBits / 8);
+}
+
+/// Work items of a matmul kernel: block x block tiles of the m x n result, row
+/// by row; a symmetric result counts those on or below the diagonal only.
+inline constexpr int64_t matmulItems(int64_t m, int64_t n, int64_t block, bool symmetric) {
+  int64_t rows = ceilDiv(m, block);
+  return symmetric ? rows * (rows + 1) / 2 : rows * ceilDiv(n, block);
+}
+
+/// Rows of the source that one work item of a transpose kernel covers.
+inline constexpr int64_t transposeRows = 32;
+
+/// Name of the kernel that packs an operand: `pack_lhs_f32`,
+/// `pack_rhs_transposed_f64`, ... `transposed` means that the source holds the
+/// transpose of the operand; `element` is `f32` or `f64`.
+inline std::string packKernelName(bool lhs, bool transposed, std::string_view element) {
+  std::string name = lhs ? "pack_lhs_" : "pack_rhs_";
+  if (transposed) {
+    name += "transposed_";
+  }
+  return name.append(element);
+}
+
+/// Name of a block matmul kernel: `matmul_f32`, `matmul_symmetric_add_f64`, ...
+/// `add` means that a beta * C term is added.
+inline std::string matmulKernelName(bool symmetric, bool add, std::string_view element) {
+  std::string name = "matmul_";
+  if (symmetric) {
+    name += "symmetric_";
+  }
+  if (add) {
+    name += "add_";
+  }
+  return name.append(element);
+}
+
+/// Name of the kernel that transposes a matrix: `transpose_f32`, ...
+inline std::string transposeKernelName(std::string_view element) {
+  return std::string("transpose_").append(element);
+}
+
+} // namespace kaon::cpu
+
+#endif // KAON_CODEGEN_CPU_PACKEDLAYOUT_H
