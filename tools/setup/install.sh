@@ -64,10 +64,10 @@ if [ -n "${packages// /}" ]; then
   as_root apt-get install -y -qq --no-install-recommends $packages >>"$log" 2>&1 ||
     fail "apt-get install failed ($(tail -n 1 "$log")): see $log"
 fi
-version=$(/usr/lib/llvm-22/bin/llvm-config --version 2>/dev/null || echo none)
+version=$(llvm-config-22 --version 2>/dev/null || echo none)
 case $version in
 22.1.*) ;;
-*) fail "expects LLVM 22.1 in /usr/lib/llvm-22, but found $version" ;;
+*) fail "expects LLVM 22.1 (llvm-config-22), but found $version" ;;
 esac
 
 if [ ! -x "$venv/bin/python" ]; then
