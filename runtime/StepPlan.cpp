@@ -1,0 +1,582 @@
+//===-- StepPlan.cpp - what a step executes, as data ----------------------===//
+//
+// Validation and printing of plans. StepPlanJson.cpp reads and writes them.
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/StepPlan.h"
+
+#include "runtime/KernelAbi.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <iterator>
+#include <unordered_set>
+
+using namespace kaon::runtime;
+
+namespace {
+
+// Keywords in the order of the enumerations.
+constexpr std::string_view elementTypes[] = {"f16", "bf16", "f32", "f64"};
+constexpr std::string_view schedules[] = {"elementwise", "rows", "columns",
+                                          "transpose",   "pack", "matmul"};
+constexpr std::string_view bufferKinds[] = {"param", "grad", "state",
+                                            "workspace"};
+
+// Shapes and sizes above this are refused, so that products of two dimensions
+// and an element size stay far from the end of int64_t.
+constexpr int64_t maxDimension = int64_t(1) << 28;
+constexpr int64_t maxBytes = int64_t(1) << 60;
+
+template <typename Enum, size_t n>
+std::optional<Enum> parseKeyword(const std::string_view (&keywords)[n],
+                                 std::string_view keyword) {
+  const std::string_view *found =
+      std::find(std::begin(keywords), std::end(keywords), keyword);
+  if (found == std::end(keywords)) {
+    return std::nullopt;
+  }
+  return static_cast<Enum>(found - std::begin(keywords));
+}
+
+int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+std::string shape(int64_t rows, int64_t cols, ElementType type) {
+  return concat(rows, 'x', cols, ' ', stringify(type));
+}
+
+bool isValidShape(int64_t rows, int64_t cols) {
+  return rows >= 1 && cols >= 1 && rows <= maxDimension && cols <= maxDimension;
+}
+
+Status checkShape(const std::string &path, int64_t rows, int64_t cols) {
+  if (isValidShape(rows, cols)) {
+    return Status::success();
+  }
+  return Status::failure(path, ": expects between 1 and ", maxDimension,
+                         " rows and columns, but got ", rows, "x", cols);
+}
+
+Status checkIndex(const std::string &path, std::string_view what, int64_t index,
+                  size_t count) {
+  if (index >= 0 && static_cast<size_t>(index) < count) {
+    return Status::success();
+  }
+  return Status::failure(path, ": expects a ", what, " below ", count,
+                         ", but got ", index);
+}
+
+Status checkAtLeast(const std::string &path, int64_t value, int64_t least) {
+  if (value >= least) {
+    return Status::success();
+  }
+  return Status::failure(path, ": expects at least ", least, ", but got ",
+                         value);
+}
+
+/// How many sizes a launch of `schedule` has.
+size_t numSizes(Schedule schedule) {
+  return schedule == Schedule::Matmul ? 3 : 2;
+}
+
+Status checkItems(const std::string &path, Schedule schedule,
+                  const Launch &launch) {
+  int64_t wanted = 0;
+  switch (schedule) {
+  case Schedule::Elementwise:
+  case Schedule::Rows:
+    wanted = launch.sizes[0];
+    break;
+  case Schedule::Columns:
+    wanted = launch.sizes[1];
+    break;
+  case Schedule::Transpose:
+    wanted = ceilDiv(launch.sizes[0], KAON_TRANSPOSE_BLOCK);
+    break;
+  case Schedule::Pack:
+  case Schedule::Matmul:
+    // The number depends on the tile sizes that the kernel was generated for.
+    return checkAtLeast(path + ".items", launch.items, 1);
+  }
+  if (launch.items == wanted) {
+    return Status::success();
+  }
+  return Status::failure(path, ".items: expects ", wanted, " for the schedule ",
+                         stringify(schedule), " and sizes ", launch.sizes[0],
+                         "x", launch.sizes[1], ", but got ", launch.items);
+}
+
+/// Matrices that kernels see through sizes alone must have just those sizes.
+Status checkOperandShape(const std::string &path, Schedule schedule,
+                         const Launch &launch, const Operand &operand) {
+  int64_t rows = launch.sizes[0], cols = launch.sizes[1];
+  bool isFull = operand.rows == rows && operand.cols == cols;
+  bool isRowVector = operand.rows == 1 && operand.cols == cols;
+  bool isColumnVector = operand.rows == rows && operand.cols == 1;
+  bool isSingle = operand.rows == 1 && operand.cols == 1;
+  bool fits = true;
+  switch (schedule) {
+  case Schedule::Elementwise:
+    fits = isFull || isSingle;
+    break;
+  case Schedule::Rows:
+  case Schedule::Columns:
+    fits = isFull || isRowVector || isColumnVector || isSingle;
+    break;
+  case Schedule::Transpose:
+  case Schedule::Pack:
+  case Schedule::Matmul:
+    break;
+  }
+  if (fits) {
+    return Status::success();
+  }
+  return Status::failure(
+      path, ": expects a shape that broadcasts to the launch's ", rows, "x",
+      cols, " under the schedule ", stringify(schedule), ", but got ",
+      operand.rows, "x", operand.cols);
+}
+
+Status validateOperand(const std::string &path, const Operand &operand,
+                       const Sequence &sequence, bool isResult) {
+  KAON_RETURN_IF_ERROR(checkShape(path, operand.rows, operand.cols));
+  switch (operand.kind) {
+  case BufferKind::Param:
+    return Status::success();
+  case BufferKind::Grad:
+    if (isResult) {
+      return Status::failure(path, ".kind: expects a result outside the "
+                                   "gradient, which a step never changes");
+    }
+    return Status::success();
+  case BufferKind::State:
+    return checkAtLeast(path + ".index", operand.index, 0);
+  case BufferKind::Workspace:
+    break;
+  }
+  if (operand.offset < 0 || operand.offset % KAON_BUFFER_ALIGNMENT != 0) {
+    return Status::failure(path, ".offset: expects a multiple of ",
+                           KAON_BUFFER_ALIGNMENT, " bytes, but got ",
+                           operand.offset);
+  }
+  if (operand.offset > sequence.workspaceBytes ||
+      operand.bytes() > sequence.workspaceBytes - operand.offset) {
+    return Status::failure(
+        path, ": expects to end within the sequence's workspace of ",
+        sequence.workspaceBytes, " bytes, but ends at ",
+        operand.offset + operand.bytes());
+  }
+  return Status::success();
+}
+
+Status validateLaunch(const std::string &path, const Launch &launch,
+                      const Sequence &sequence,
+                      const std::vector<KernelPlan> &kernels) {
+  KAON_RETURN_IF_ERROR(
+      checkIndex(path + ".kernel", "kernel", launch.kernel, kernels.size()));
+  Schedule schedule = kernels[launch.kernel].schedule;
+
+  if (launch.sizes.size() != numSizes(schedule)) {
+    return Status::failure(path, ".sizes: expects ", numSizes(schedule),
+                           " sizes for the schedule ", stringify(schedule),
+                           ", but got ", launch.sizes.size());
+  }
+  for (size_t i = 0; i < launch.sizes.size(); ++i) {
+    if (launch.sizes[i] < 1 || launch.sizes[i] > maxDimension) {
+      return Status::failure(path, ".sizes[", i, "]: expects between 1 and ",
+                             maxDimension, ", but got ", launch.sizes[i]);
+    }
+  }
+  KAON_RETURN_IF_ERROR(checkItems(path, schedule, launch));
+  KAON_RETURN_IF_ERROR(checkAtLeast(path + ".grain", launch.grain, 1));
+  KAON_RETURN_IF_ERROR(checkAtLeast(path + ".flops", launch.flops, 0));
+  KAON_RETURN_IF_ERROR(checkAtLeast(path + ".bytes", launch.bytes, 0));
+
+  int64_t numOperands = static_cast<int64_t>(launch.operands.size());
+  if (launch.numInputs < 0 || launch.numInputs >= numOperands) {
+    return Status::failure(
+        path, ".inputs: expects at least one operand to be written, but got ",
+        launch.numInputs, " read of ", numOperands);
+  }
+  for (int64_t i = 0; i < numOperands; ++i) {
+    std::string operandPath = concat(path, ".operands[", i, "]");
+    KAON_RETURN_IF_ERROR(validateOperand(operandPath, launch.operands[i],
+                                         sequence, i >= launch.numInputs));
+    KAON_RETURN_IF_ERROR(
+        checkOperandShape(operandPath, schedule, launch, launch.operands[i]));
+  }
+  for (size_t i = 0; i < launch.scalars.size(); ++i) {
+    KAON_RETURN_IF_ERROR(checkIndex(concat(path, ".scalars[", i, "]"),
+                                    "register", launch.scalars[i],
+                                    sequence.program.instructions().size()));
+  }
+  return Status::success();
+}
+
+/// Checks that the operands of `sequence` are what `parameter` has.
+Status checkMember(const std::string &path, const Sequence &sequence,
+                   const ParameterPlan &parameter) {
+  for (size_t i = 0; i < sequence.launches.size(); ++i) {
+    const std::vector<Operand> &operands = sequence.launches[i].operands;
+    for (size_t j = 0; j < operands.size(); ++j) {
+      const Operand &operand = operands[j];
+      int64_t rows = parameter.rows, cols = parameter.cols;
+      ElementType type = operand.kind == BufferKind::Param ? parameter.paramType
+                                                           : parameter.gradType;
+      if (operand.kind == BufferKind::Workspace) {
+        continue;
+      }
+      if (operand.kind == BufferKind::State) {
+        KAON_RETURN_IF_ERROR(checkIndex(
+            concat(path, ": launch ", i, " of '", sequence.name, "', operand ",
+                   j, " of parameter '", parameter.name, "'"),
+            "state", operand.index, parameter.states.size()));
+        const StatePlan &state = parameter.states[operand.index];
+        rows = state.rows;
+        cols = state.cols;
+        type = state.type;
+      }
+      bool isSame = operand.rows == rows && operand.cols == cols;
+      bool isVectorView = operand.rows == cols && operand.cols == rows &&
+                          (rows == 1 || cols == 1);
+      if (!(isSame || isVectorView) || operand.type != type) {
+        return Status::failure(path, ": parameter '", parameter.name,
+                               "' has a ", shape(rows, cols, type), " ",
+                               stringify(operand.kind), ", but launch ", i,
+                               " of '", sequence.name, "' expects its operand ",
+                               j, " to be ",
+                               shape(operand.rows, operand.cols, operand.type));
+      }
+    }
+  }
+  return Status::success();
+}
+
+Status validateParameters(const StepPlan &plan) {
+  for (size_t i = 0; i < plan.parameters.size(); ++i) {
+    const ParameterPlan &parameter = plan.parameters[i];
+    std::string path = concat("parameters[", i, "]");
+    KAON_RETURN_IF_ERROR(checkShape(path, parameter.rows, parameter.cols));
+    for (size_t j = 0; j < parameter.states.size(); ++j) {
+      const StatePlan &state = parameter.states[j];
+      std::string statePath = concat(path, ".states[", j, "]");
+      if ((state.rows != 1 && state.rows != parameter.rows) ||
+          (state.cols != 1 && state.cols != parameter.cols)) {
+        return Status::failure(
+            statePath, ": expects 1 or ", parameter.rows, " rows and 1 or ",
+            parameter.cols, " columns, but got ", state.rows, "x", state.cols);
+      }
+    }
+    KAON_RETURN_IF_ERROR(checkIndex(path + ".scalarSet", "scalar set",
+                                    parameter.scalarSet,
+                                    plan.scalarSets.size()));
+  }
+  return Status::success();
+}
+
+Status validateKernels(const StepPlan &plan) {
+  std::unordered_set<std::string_view> names;
+  for (size_t i = 0; i < plan.kernels.size(); ++i) {
+    const std::string &name = plan.kernels[i].name;
+    if (name.empty()) {
+      return Status::failure("kernels[", i,
+                             "].name: expects a name, but got none");
+    }
+    if (!names.insert(name).second) {
+      return Status::failure("kernels[", i,
+                             "].name: expects distinct names, but got '", name,
+                             "' twice");
+    }
+  }
+  return Status::success();
+}
+
+Status validateSequences(const StepPlan &plan) {
+  for (size_t i = 0; i < plan.sequences.size(); ++i) {
+    const Sequence &sequence = plan.sequences[i];
+    std::string path = concat("sequences[", i, "]");
+    if (sequence.workspaceBytes < 0 || sequence.workspaceBytes > maxBytes ||
+        sequence.workspaceBytes % KAON_BUFFER_ALIGNMENT != 0) {
+      return Status::failure(path, ".workspaceBytes: expects a multiple of ",
+                             KAON_BUFFER_ALIGNMENT, " bytes, but got ",
+                             sequence.workspaceBytes);
+    }
+    for (size_t j = 0; j < sequence.launches.size(); ++j) {
+      KAON_RETURN_IF_ERROR(validateLaunch(concat(path, ".launches[", j, "]"),
+                                          sequence.launches[j], sequence,
+                                          plan.kernels));
+    }
+  }
+  return Status::success();
+}
+
+Status validateBucket(const StepPlan &plan, const std::string &path,
+                      const Bucket &bucket, std::vector<bool> &isHandled) {
+  KAON_RETURN_IF_ERROR(checkIndex(path + ".sequence", "sequence",
+                                  bucket.sequence, plan.sequences.size()));
+  const Sequence &sequence = plan.sequences[bucket.sequence];
+  int64_t numMembers = static_cast<int64_t>(bucket.members.size());
+  if (bucket.concurrent < 1 || bucket.concurrent > numMembers) {
+    return Status::failure(path,
+                           ".concurrent: expects between 1 and the bucket's ",
+                           numMembers, " members, but got ", bucket.concurrent);
+  }
+  if (sequence.workspaceBytes > maxBytes / bucket.concurrent) {
+    return Status::failure(path, ".concurrent: expects at most ", maxBytes,
+                           " bytes of workspace, but got ", bucket.concurrent,
+                           " times ", sequence.workspaceBytes);
+  }
+  for (int64_t i = 0; i < numMembers; ++i) {
+    std::string memberPath = concat(path, ".members[", i, "]");
+    int32_t member = bucket.members[i];
+    KAON_RETURN_IF_ERROR(
+        checkIndex(memberPath, "parameter", member, plan.parameters.size()));
+    const ParameterPlan &parameter = plan.parameters[member];
+    if (isHandled[member]) {
+      return Status::failure(
+          memberPath, ": expects each parameter once per phase, but got '",
+          parameter.name, "' twice");
+    }
+    isHandled[member] = true;
+    KAON_RETURN_IF_ERROR(checkMember(memberPath, sequence, parameter));
+    Status status = sequence.program.validate(static_cast<int64_t>(
+        plan.scalarSets[parameter.scalarSet].names.size()));
+    if (!status.ok()) {
+      return Status::failure(memberPath, ": scalar program of '", sequence.name,
+                             "' with the scalar set ", parameter.scalarSet,
+                             " of parameter '", parameter.name,
+                             "': ", status.message());
+    }
+  }
+  return Status::success();
+}
+
+Status validatePhases(const StepPlan &plan) {
+  if (plan.phases.empty()) {
+    return Status::failure("phases: expects at least one phase, but got none");
+  }
+  for (size_t i = 0; i < plan.phases.size(); ++i) {
+    std::vector<bool> isHandled(plan.parameters.size(), false);
+    for (size_t j = 0; j < plan.phases[i].size(); ++j) {
+      KAON_RETURN_IF_ERROR(validateBucket(plan,
+                                          concat("phases[", i, "][", j, "]"),
+                                          plan.phases[i][j], isHandled));
+    }
+    // A parameter that a phase leaves out would silently not train.
+    auto missing = std::find(isHandled.begin(), isHandled.end(), false);
+    if (missing != isHandled.end()) {
+      return Status::failure(
+          "phases[", i, "]: expects every parameter in a bucket, but '",
+          plan.parameters[missing - isHandled.begin()].name, "' is in none");
+    }
+  }
+  return Status::success();
+}
+
+/// "1.5 M" for 1500000.
+std::string printCount(int64_t count) {
+  static constexpr struct {
+    double size;
+    const char *suffix;
+  } scales[] = {{1e12, " T"}, {1e9, " G"}, {1e6, " M"}, {1e3, " k"}};
+  for (const auto &scale : scales) {
+    if (static_cast<double>(count) >= scale.size) {
+      std::ostringstream stream;
+      stream << std::setprecision(3) << static_cast<double>(count) / scale.size
+             << scale.suffix;
+      return std::move(stream).str();
+    }
+  }
+  return concat(count, ' ');
+}
+
+std::string printOperand(const Operand &operand,
+                         const ParameterPlan *parameter) {
+  std::ostringstream stream;
+  stream << stringify(operand.kind);
+  if (operand.kind == BufferKind::State) {
+    if (parameter &&
+        static_cast<size_t>(operand.index) < parameter->states.size() &&
+        !parameter->states[operand.index].name.empty()) {
+      stream << ' ' << parameter->states[operand.index].name;
+    } else {
+      stream << ' ' << operand.index;
+    }
+  }
+  if (operand.kind == BufferKind::Workspace) {
+    stream << '+' << operand.offset;
+  }
+  stream << ": " << operand.rows << 'x' << operand.cols << 'x'
+         << stringify(operand.type);
+  return std::move(stream).str();
+}
+
+void printSequence(std::ostream &stream, const StepPlan &plan, size_t index) {
+  const Sequence &sequence = plan.sequences[index];
+  // A parameter that the sequence handles, to name the states by.
+  const ParameterPlan *parameter = nullptr;
+  for (const std::vector<Bucket> &phase : plan.phases) {
+    for (const Bucket &bucket : phase) {
+      if (bucket.sequence == static_cast<int32_t>(index) &&
+          !bucket.members.empty() && !parameter) {
+        parameter = &plan.parameters[bucket.members.front()];
+      }
+    }
+  }
+  stream << "sequence " << index << " @" << sequence.name << ": "
+         << sequence.launches.size() << " launches, "
+         << printCount(sequence.workspaceBytes) << "B workspace\n"
+         << sequence.program.print("  ");
+  for (const Launch &launch : sequence.launches) {
+    const KernelPlan &kernel = plan.kernels[launch.kernel];
+    stream << "  launch " << stringify(kernel.schedule) << " @" << kernel.name
+           << " [";
+    for (size_t i = 0; i < launch.sizes.size(); ++i) {
+      stream << (i ? "x" : "") << launch.sizes[i];
+    }
+    stream << "] (";
+    for (size_t i = 0; i < launch.operands.size(); ++i) {
+      if (i) {
+        stream << (static_cast<int32_t>(i) == launch.numInputs ? ") -> ("
+                                                               : ", ");
+      } else if (launch.numInputs == 0) {
+        stream << ") -> (";
+      }
+      stream << printOperand(launch.operands[i], parameter);
+    }
+    stream << ")";
+    if (!launch.scalars.empty()) {
+      stream << " scalars(";
+      for (size_t i = 0; i < launch.scalars.size(); ++i) {
+        stream << (i ? ", %" : "%") << launch.scalars[i];
+      }
+      stream << ")";
+    }
+    stream << " items " << launch.items << " grain " << launch.grain << ", "
+           << printCount(launch.flops) << "FLOP, " << printCount(launch.bytes)
+           << "B\n";
+  }
+}
+
+} // namespace
+
+std::string_view kaon::runtime::stringify(ElementType type) {
+  return elementTypes[static_cast<size_t>(type)];
+}
+
+std::string_view kaon::runtime::stringify(Schedule schedule) {
+  return schedules[static_cast<size_t>(schedule)];
+}
+
+std::string_view kaon::runtime::stringify(BufferKind kind) {
+  return bufferKinds[static_cast<size_t>(kind)];
+}
+
+std::optional<ElementType>
+kaon::runtime::parseElementType(std::string_view keyword) {
+  return parseKeyword<ElementType>(elementTypes, keyword);
+}
+
+std::optional<Schedule> kaon::runtime::parseSchedule(std::string_view keyword) {
+  return parseKeyword<Schedule>(schedules, keyword);
+}
+
+std::optional<BufferKind>
+kaon::runtime::parseBufferKind(std::string_view keyword) {
+  return parseKeyword<BufferKind>(bufferKinds, keyword);
+}
+
+int64_t kaon::runtime::byteSize(ElementType type) {
+  switch (type) {
+  case ElementType::F16:
+  case ElementType::BF16:
+    return 2;
+  case ElementType::F32:
+    return 4;
+  case ElementType::F64:
+    return 8;
+  }
+  return 0;
+}
+
+int64_t StepPlan::requiredWorkspaceBytes() const {
+  int64_t bytes = 0;
+  for (const std::vector<Bucket> &phase : phases) {
+    for (const Bucket &bucket : phase) {
+      bytes = std::max(bytes, sequences[bucket.sequence].workspaceBytes *
+                                  bucket.concurrent);
+    }
+  }
+  return bytes;
+}
+
+Cost StepPlan::cost(int64_t phase) const {
+  Cost cost;
+  for (const Bucket &bucket : phases[phase]) {
+    int64_t numMembers = static_cast<int64_t>(bucket.members.size());
+    for (const Launch &launch : sequences[bucket.sequence].launches) {
+      cost.flops += launch.flops * numMembers;
+      cost.bytes += launch.bytes * numMembers;
+      cost.launches += ceilDiv(numMembers, bucket.concurrent);
+    }
+  }
+  return cost;
+}
+
+Status StepPlan::validate() const {
+  KAON_RETURN_IF_ERROR(validateParameters(*this));
+  KAON_RETURN_IF_ERROR(validateKernels(*this));
+  KAON_RETURN_IF_ERROR(validateSequences(*this));
+  KAON_RETURN_IF_ERROR(validatePhases(*this));
+  if (workspaceBytes != requiredWorkspaceBytes()) {
+    return Status::failure(
+        "workspaceBytes: expects the ", requiredWorkspaceBytes(),
+        " bytes that the largest bucket needs, but got ", workspaceBytes);
+  }
+  return Status::success();
+}
+
+std::string StepPlan::print() const {
+  std::ostringstream stream;
+  stream << "step plan version " << version << ", period " << period() << ", "
+         << parameters.size() << " parameters, " << kernels.size()
+         << " kernels, " << printCount(workspaceBytes) << "B workspace\n";
+  for (size_t i = 0; i < scalarSets.size(); ++i) {
+    stream << "scalar set " << i << ":";
+    for (const std::string &name : scalarSets[i].names) {
+      stream << ' ' << name;
+    }
+    stream << '\n';
+  }
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const ParameterPlan &parameter = parameters[i];
+    stream << "parameter " << i << " \"" << parameter.name << "\": "
+           << shape(parameter.rows, parameter.cols, parameter.paramType)
+           << ", gradient " << stringify(parameter.gradType) << ", scalar set "
+           << parameter.scalarSet;
+    for (const StatePlan &state : parameter.states) {
+      stream << ", state " << state.name << ": "
+             << shape(state.rows, state.cols, state.type);
+    }
+    stream << '\n';
+  }
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    printSequence(stream, *this, i);
+  }
+  for (int64_t i = 0; i < period(); ++i) {
+    Cost total = cost(i);
+    stream << "phase " << i << ": " << printCount(total.flops) << "FLOP, "
+           << printCount(total.bytes) << "B, " << total.launches
+           << " launches\n";
+    for (const Bucket &bucket : phases[i]) {
+      stream << "  bucket @" << sequences[bucket.sequence].name
+             << " concurrent " << bucket.concurrent << " parameters [";
+      for (size_t j = 0; j < bucket.members.size(); ++j) {
+        stream << (j ? ", " : "") << bucket.members[j];
+      }
+      stream << "]\n";
+    }
+  }
+  return std::move(stream).str();
+}

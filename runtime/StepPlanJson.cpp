@@ -1,0 +1,416 @@
+//===-- StepPlanJson.cpp - plans as JSON ----------------------------------===//
+//
+// Writes and reads the schema that docs/runtime.md describes. Reading never
+// throws: every field is looked up by a Reader, which knows the path to what it
+// reads and keeps the first failure.
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/StepPlan.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+using namespace kaon::runtime;
+// Keeps fields in the order in which they are written.
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+//===----------------------------------------------------------------------===//
+// Writing
+//===----------------------------------------------------------------------===//
+
+/// JSON has no infinity and no NaN: they are written as strings.
+Json writeDouble(double value) {
+  if (std::isfinite(value)) {
+    return value;
+  }
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+/// Overloads for every part of a plan, in a class so that they see each other.
+struct Writer {
+  static Json write(const ScalarInstruction &instruction) {
+    Json json = {{"op", stringify(instruction.opcode)}};
+    if (instruction.opcode == ScalarOpcode::Constant) {
+      json["value"] = writeDouble(instruction.value);
+    }
+    if (instruction.opcode == ScalarOpcode::Argument) {
+      json["index"] = instruction.index;
+    }
+    if (int count = numOperands(instruction.opcode)) {
+      json["operands"] = std::vector<int32_t>(instruction.operands,
+                                              instruction.operands + count);
+    }
+    return json;
+  }
+
+  static Json write(const StatePlan &state) {
+    return {{"name", state.name},
+            {"rows", state.rows},
+            {"cols", state.cols},
+            {"type", stringify(state.type)}};
+  }
+
+  template <typename T> static Json writeList(const std::vector<T> &values) {
+    Json json = Json::array();
+    for (const T &value : values) {
+      json.push_back(write(value));
+    }
+    return json;
+  }
+
+  static Json write(const ParameterPlan &parameter) {
+    return {{"name", parameter.name},
+            {"rows", parameter.rows},
+            {"cols", parameter.cols},
+            {"paramType", stringify(parameter.paramType)},
+            {"gradType", stringify(parameter.gradType)},
+            {"states", writeList(parameter.states)},
+            {"scalarSet", parameter.scalarSet}};
+  }
+
+  static Json write(const ScalarSet &set) { return {{"names", set.names}}; }
+
+  static Json write(const KernelPlan &kernel) {
+    return {{"name", kernel.name}, {"schedule", stringify(kernel.schedule)}};
+  }
+
+  static Json write(const Operand &operand) {
+    Json json = {{"kind", stringify(operand.kind)}};
+    if (operand.kind == BufferKind::State) {
+      json["index"] = operand.index;
+    }
+    if (operand.kind == BufferKind::Workspace) {
+      json["offset"] = operand.offset;
+    }
+    json["rows"] = operand.rows;
+    json["cols"] = operand.cols;
+    json["type"] = stringify(operand.type);
+    return json;
+  }
+
+  static Json write(const Launch &launch) {
+    return {
+        {"kernel", launch.kernel},    {"operands", writeList(launch.operands)},
+        {"inputs", launch.numInputs}, {"scalars", launch.scalars},
+        {"sizes", launch.sizes},      {"items", launch.items},
+        {"grain", launch.grain},      {"flops", launch.flops},
+        {"bytes", launch.bytes}};
+  }
+
+  static Json write(const Sequence &sequence) {
+    return {{"name", sequence.name},
+            {"scalarProgram", writeList(sequence.program.instructions())},
+            {"launches", writeList(sequence.launches)},
+            {"workspaceBytes", sequence.workspaceBytes}};
+  }
+
+  static Json write(const Bucket &bucket) {
+    return {{"sequence", bucket.sequence},
+            {"members", bucket.members},
+            {"concurrent", bucket.concurrent}};
+  }
+};
+
+//===----------------------------------------------------------------------===//
+// Reading
+//===----------------------------------------------------------------------===//
+
+/// Reads one JSON value at a path like `phases[1][0].members`.
+class Reader {
+public:
+  Reader(const Json &json, std::string path, Status &status)
+      : json(json), path(std::move(path)), status(status) {}
+
+  /// Calls `read` with the reader of a field, which must be there.
+  template <typename Function>
+  void withField(const char *name, Function read) const {
+    if (!status.ok()) {
+      return;
+    }
+    std::string fieldPath = path.empty() ? name : path + "." + name;
+    if (!json.is_object()) {
+      return fail("an object");
+    }
+    auto found = json.find(name);
+    if (found == json.end()) {
+      status = Status::failure(fieldPath, ": expects a value, but found none");
+      return;
+    }
+    read(Reader(*found, std::move(fieldPath), status));
+  }
+
+  /// Reads a field into `value`.
+  template <typename T> void field(const char *name, T &value) const {
+    withField(name, [&](const Reader &reader) { reader.read(value); });
+  }
+
+  void read(std::string &value) const {
+    if (!json.is_string()) {
+      return fail("a string");
+    }
+    value = json.get_ref<const std::string &>();
+  }
+
+  void read(int64_t &value) const { readInteger(value); }
+  void read(int32_t &value) const { readInteger(value); }
+
+  void read(double &value) const {
+    if (json.is_number()) {
+      value = json.get<double>();
+      return;
+    }
+    if (json == "inf") {
+      value = std::numeric_limits<double>::infinity();
+    } else if (json == "-inf") {
+      value = -std::numeric_limits<double>::infinity();
+    } else if (json == "nan") {
+      value = std::numeric_limits<double>::quiet_NaN();
+    } else {
+      fail(R"(a number, "inf", "-inf" or "nan")");
+    }
+  }
+
+  void read(ElementType &value) const {
+    readKeyword(value, parseElementType, "an element type");
+  }
+  void read(Schedule &value) const {
+    readKeyword(value, parseSchedule, "a schedule");
+  }
+  void read(BufferKind &value) const {
+    readKeyword(value, parseBufferKind, "a kind of buffer");
+  }
+  void read(ScalarOpcode &value) const {
+    readKeyword(value, parseScalarOpcode, "a scalar operation");
+  }
+
+  void read(ScalarInstruction &value) const {
+    field("op", value.opcode);
+    if (!status.ok()) {
+      return;
+    }
+    if (value.opcode == ScalarOpcode::Constant) {
+      field("value", value.value);
+    }
+    if (value.opcode == ScalarOpcode::Argument) {
+      field("index", value.index);
+    }
+    size_t count = static_cast<size_t>(numOperands(value.opcode));
+    if (count == 0) {
+      return;
+    }
+    withField("operands", [&](const Reader &reader) {
+      std::vector<int32_t> operands;
+      reader.read(operands);
+      if (!status.ok()) {
+        return;
+      }
+      if (operands.size() != count) {
+        return reader.fail(concat(count, " registers for the operation ",
+                                  stringify(value.opcode)));
+      }
+      std::copy(operands.begin(), operands.end(), value.operands);
+    });
+  }
+
+  void read(ScalarProgram &value) const {
+    std::vector<ScalarInstruction> instructions;
+    read(instructions);
+    for (const ScalarInstruction &instruction : instructions) {
+      value.append(instruction);
+    }
+  }
+
+  void read(StatePlan &value) const {
+    field("name", value.name);
+    field("rows", value.rows);
+    field("cols", value.cols);
+    field("type", value.type);
+  }
+
+  void read(ParameterPlan &value) const {
+    field("name", value.name);
+    field("rows", value.rows);
+    field("cols", value.cols);
+    field("paramType", value.paramType);
+    field("gradType", value.gradType);
+    field("states", value.states);
+    field("scalarSet", value.scalarSet);
+  }
+
+  void read(ScalarSet &value) const { field("names", value.names); }
+
+  void read(KernelPlan &value) const {
+    field("name", value.name);
+    field("schedule", value.schedule);
+  }
+
+  void read(Operand &value) const {
+    field("kind", value.kind);
+    if (value.kind == BufferKind::State) {
+      field("index", value.index);
+    }
+    if (value.kind == BufferKind::Workspace) {
+      field("offset", value.offset);
+    }
+    field("rows", value.rows);
+    field("cols", value.cols);
+    field("type", value.type);
+  }
+
+  void read(Launch &value) const {
+    field("kernel", value.kernel);
+    field("operands", value.operands);
+    field("inputs", value.numInputs);
+    field("scalars", value.scalars);
+    field("sizes", value.sizes);
+    field("items", value.items);
+    field("grain", value.grain);
+    field("flops", value.flops);
+    field("bytes", value.bytes);
+  }
+
+  void read(Sequence &value) const {
+    field("name", value.name);
+    field("scalarProgram", value.program);
+    field("launches", value.launches);
+    field("workspaceBytes", value.workspaceBytes);
+  }
+
+  void read(Bucket &value) const {
+    field("sequence", value.sequence);
+    field("members", value.members);
+    field("concurrent", value.concurrent);
+  }
+
+  void read(StepPlan &value) const {
+    field("parameters", value.parameters);
+    field("scalarSets", value.scalarSets);
+    field("kernels", value.kernels);
+    field("sequences", value.sequences);
+    field("phases", value.phases);
+    field("workspaceBytes", value.workspaceBytes);
+  }
+
+  template <typename T> void read(std::vector<T> &values) const {
+    if (!json.is_array()) {
+      return fail("a list");
+    }
+    values.clear();
+    for (size_t i = 0; i < json.size() && status.ok(); ++i) {
+      Reader(json[i], concat(path, "[", i, "]"), status)
+          .read(values.emplace_back());
+    }
+  }
+
+private:
+  void fail(const std::string &wish) const {
+    if (!status.ok()) {
+      return;
+    }
+    // Lists and objects may be large and deep. Invalid UTF-8 is replaced:
+    // dumping it would throw.
+    std::string finding =
+        json.is_structured()
+            ? json.type_name()
+            : json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (finding.size() > 60) {
+      finding = finding.substr(0, 57) + "...";
+    }
+    status = Status::failure(path.empty() ? "the plan" : path, ": expects ",
+                             wish, ", but got ", finding);
+  }
+
+  template <typename T> void readInteger(T &value) const {
+    if (!json.is_number_integer()) {
+      return fail("an integer");
+    }
+    // A value above the range of int64_t is read as negative and then refused.
+    bool isTooLarge = json.is_number_unsigned() &&
+                      json.get<uint64_t>() >
+                          static_cast<uint64_t>(std::numeric_limits<T>::max());
+    int64_t number = isTooLarge ? 0 : json.get<int64_t>();
+    if (isTooLarge || number < std::numeric_limits<T>::min() ||
+        number > std::numeric_limits<T>::max()) {
+      return fail(concat("an integer of ", 8 * sizeof(T), " bits"));
+    }
+    value = static_cast<T>(number);
+  }
+
+  template <typename Enum>
+  void readKeyword(Enum &value, std::optional<Enum> (*parse)(std::string_view),
+                   const char *what) const {
+    std::optional<Enum> parsed;
+    if (json.is_string()) {
+      parsed = parse(json.get_ref<const std::string &>());
+    }
+    if (!parsed) {
+      return fail(what);
+    }
+    value = *parsed;
+  }
+
+  const Json &json;
+  std::string path;
+  Status &status;
+};
+
+constexpr const char *formatName = "kaon-step-plan";
+
+} // namespace
+
+std::string StepPlan::toJson() const {
+  Json phaseList = Json::array();
+  for (const std::vector<Bucket> &phase : phases) {
+    phaseList.push_back(Writer::writeList(phase));
+  }
+  Json json = {{"format", formatName},
+               {"version", version},
+               {"period", period()},
+               {"parameters", Writer::writeList(parameters)},
+               {"scalarSets", Writer::writeList(scalarSets)},
+               {"kernels", Writer::writeList(kernels)},
+               {"sequences", Writer::writeList(sequences)},
+               {"phases", std::move(phaseList)},
+               {"workspaceBytes", workspaceBytes}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Result<StepPlan> StepPlan::fromJson(std::string_view text) {
+  Json json = Json::parse(text, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) {
+    return Status::failure(
+        "the plan: expects valid JSON, but cannot be parsed");
+  }
+  Status status = Status::success();
+  Reader reader(json, "", status);
+
+  std::string format;
+  int64_t foundVersion = 0, period = 0;
+  reader.field("format", format);
+  KAON_RETURN_IF_ERROR(status);
+  if (format != formatName) {
+    return Status::failure("format: expects '", formatName, "', but got '",
+                           format, "'");
+  }
+  reader.field("version", foundVersion);
+  KAON_RETURN_IF_ERROR(status);
+  if (foundVersion != version) {
+    return Status::failure("version: expects ", version, ", but got ",
+                           foundVersion);
+  }
+
+  StepPlan plan;
+  reader.field("period", period);
+  reader.read(plan);
+  KAON_RETURN_IF_ERROR(status);
+  if (period != plan.period()) {
+    return Status::failure("period: expects the number of phases, ",
+                           plan.period(), ", but got ", period);
+  }
+  KAON_RETURN_IF_ERROR(plan.validate());
+  return plan;
+}
