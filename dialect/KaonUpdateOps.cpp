@@ -1,0 +1,169 @@
+//===-- KaonUpdateOps.cpp - update math -----------------------------------===//
+//
+// Type inference, builders, result names and control flow of the update ops.
+//
+//===----------------------------------------------------------------------===//
+
+#include "dialect/Kaon.h"
+
+using namespace mlir;
+using namespace kaon;
+
+SmallVector<int64_t, 2> kaon::getReducedShape(ArrayRef<int64_t> shape,
+                                              Along along) {
+  switch (along) {
+  case Along::Row:
+    return {shape[0], 1};
+  case Along::Column:
+    return {1, shape[1]};
+  case Along::All:
+    return {1, 1};
+  }
+  llvm_unreachable("all cases are handled");
+}
+
+/// `type` with another shape.
+static Type withShape(Type type, ArrayRef<int64_t> shape) {
+  return cast<RankedTensorType>(type).clone(shape);
+}
+
+/// Type inference runs before the operand's type is verified, so that it must
+/// not take it to be a matrix.
+static LogicalResult checkIsMatrix(std::optional<Location> loc, Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  if (tensor && tensor.getRank() == 2) {
+    return success();
+  }
+  return emitOptionalError(loc, "expects a rank-2 operand, but got ", type);
+}
+
+static LogicalResult inferReducedType(std::optional<Location> loc, Type input,
+                                      Along along,
+                                      SmallVectorImpl<Type> &results) {
+  if (failed(checkIsMatrix(loc, input))) {
+    return failure();
+  }
+  ArrayRef<int64_t> shape = cast<RankedTensorType>(input).getShape();
+  results.push_back(withShape(input, getReducedShape(shape, along)));
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Type inference
+//===----------------------------------------------------------------------===//
+
+LogicalResult NormOp::inferReturnTypes(MLIRContext *,
+                                       std::optional<Location> loc,
+                                       Adaptor adaptor,
+                                       SmallVectorImpl<Type> &results) {
+  return inferReducedType(loc, adaptor.getInput().getType(), adaptor.getAlong(),
+                          results);
+}
+
+LogicalResult ReduceOp::inferReturnTypes(MLIRContext *,
+                                         std::optional<Location> loc,
+                                         Adaptor adaptor,
+                                         SmallVectorImpl<Type> &results) {
+  return inferReducedType(loc, adaptor.getInput().getType(), adaptor.getAlong(),
+                          results);
+}
+
+LogicalResult TransposeOp::inferReturnTypes(MLIRContext *,
+                                            std::optional<Location> loc,
+                                            Adaptor adaptor,
+                                            SmallVectorImpl<Type> &results) {
+  Type input = adaptor.getInput().getType();
+  if (failed(checkIsMatrix(loc, input))) {
+    return failure();
+  }
+  ArrayRef<int64_t> shape = cast<RankedTensorType>(input).getShape();
+  results.push_back(withShape(input, {shape[1], shape[0]}));
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// MatmulOp
+//===----------------------------------------------------------------------===//
+
+void MatmulOp::build(OpBuilder &builder, OperationState &state, Value lhs,
+                     Value rhs, bool transposeA, bool transposeB,
+                     bool symmetric) {
+  auto lhsType = cast<RankedTensorType>(lhs.getType());
+  auto rhsType = cast<RankedTensorType>(rhs.getType());
+  Type result = lhsType.clone({lhsType.getDimSize(transposeA ? 1 : 0),
+                               rhsType.getDimSize(transposeB ? 0 : 1)});
+  build(builder, state, result, lhs, rhs, /*alpha=*/Value(), /*beta=*/Value(),
+        /*addend=*/Value(), transposeA, transposeB, symmetric,
+        /*sizes=*/DenseI64ArrayAttr());
+}
+
+std::array<int64_t, 3> MatmulOp::getProductSizes() {
+  if (std::optional<ArrayRef<int64_t>> sizes = getSizes()) {
+    return {(*sizes)[0], (*sizes)[1], (*sizes)[2]};
+  }
+  RankedTensorType lhs = getLhs().getType(), rhs = getRhs().getType();
+  return {lhs.getDimSize(getTransposeA() ? 1 : 0),
+          rhs.getDimSize(getTransposeB() ? 0 : 1),
+          lhs.getDimSize(getTransposeA() ? 0 : 1)};
+}
+
+//===----------------------------------------------------------------------===//
+// EveryOp
+//===----------------------------------------------------------------------===//
+
+void EveryOp::getSuccessorRegions(RegionBranchPoint point,
+                                  SmallVectorImpl<RegionSuccessor> &regions) {
+  if (!point.isParent()) {
+    regions.push_back(RegionSuccessor(getOperation(), getResults()));
+    return;
+  }
+  regions.push_back(RegionSuccessor(&getTaken()));
+  regions.push_back(RegionSuccessor(&getOtherwise()));
+}
+
+//===----------------------------------------------------------------------===//
+// Result names
+//===----------------------------------------------------------------------===//
+
+void MomentumOp::getAsmResultNames(OpAsmSetValueNameFn setName) {
+  setName(getUpdate(), "update");
+  setName(getNewMomentum(), "momentum");
+}
+
+void NewtonSchulzOp::getAsmResultNames(OpAsmSetValueNameFn setName) {
+  setName(getResult(), "orthogonal");
+}
+
+void NormalizeOp::getAsmResultNames(OpAsmSetValueNameFn setName) {
+  setName(getResult(), "normalized");
+}
+
+void NormOp::getAsmResultNames(OpAsmSetValueNameFn setName) {
+  setName(getResult(), "norm");
+}
+
+void ReduceOp::getAsmResultNames(OpAsmSetValueNameFn setName) {
+  setName(getResult(), stringifyEnum(getKind()));
+}
+
+void BroadcastOp::getAsmResultNames(OpAsmSetValueNameFn setName) {
+  setName(getResult(), "broadcast");
+}
+
+void TransposeOp::getAsmResultNames(OpAsmSetValueNameFn setName) {
+  setName(getResult(), "transposed");
+}
+
+void MatmulOp::getAsmResultNames(OpAsmSetValueNameFn setName) {
+  setName(getResult(), "product");
+}
+
+void ApplyOp::getAsmResultNames(OpAsmSetValueNameFn setName) {
+  setName(getResult(), "param");
+}
+
+void EveryOp::getAsmResultNames(OpAsmSetValueNameFn setName) {
+  if (!getResults().empty()) {
+    setName(getResults().front(), "every");
+  }
+}
