@@ -6,5 +6,5 @@
 int main(int argc, char **argv) {
   mlir::DialectRegistry registry;
   kaon::registerAllDialects(registry);
-  return mlir::asMainReturnCode(mlir::MlirLspServerMain(argc, argv, registry));
+  return failed(mlir::MlirLspServerMain(argc, argv, registry));
 }

@@ -9,5 +9,5 @@ int main(int argc, char **argv) {
   kaon::registerAllDialects(registry);
   kaon::registerAllPasses();
   mlir::MLIRContext context(registry);
-  return mlir::asMainReturnCode(mlir::mlirReduceMain(argc, argv, context));
+  return failed(mlir::mlirReduceMain(argc, argv, context));
 }

@@ -1,0 +1,455 @@
+//===-- ir.cpp - modules in kaon._C ---------------------------------------===//
+//
+// Parsing, printing, pass pipelines and introspection.
+//
+//===----------------------------------------------------------------------===//
+
+#include "dialect/Kaon.h"
+#include "mlir/IR/AsmState.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/OperationSupport.h"
+#include "mlir/IR/Verifier.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "python/src/Bindings.h"
+
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/SourceMgr.h"
+
+#include <pybind11/eval.h>
+#include <pybind11/stl.h>
+
+namespace py = pybind11;
+using namespace mlir;
+
+//===----------------------------------------------------------------------===//
+// Diagnostics
+//===----------------------------------------------------------------------===//
+
+namespace kaon::python {
+
+static std::string getSeverityName(DiagnosticSeverity severity) {
+  switch (severity) {
+  case DiagnosticSeverity::Note:
+    return "note";
+  case DiagnosticSeverity::Warning:
+    return "warning";
+  case DiagnosticSeverity::Error:
+    return "error";
+  case DiagnosticSeverity::Remark:
+    return "remark";
+  }
+  llvm_unreachable("all cases are handled");
+}
+
+static std::string formatLocation(Location location) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  location.print(os);
+  // `loc("a.py":3:4)` without the wrapper.
+  StringRef inner(text);
+  if (inner.consume_front("loc(") && inner.consume_back(")")) {
+    return inner.str();
+  }
+  return text;
+}
+
+static DiagnosticRecord makeRecord(Diagnostic &diagnostic) {
+  DiagnosticRecord record{getSeverityName(diagnostic.getSeverity()),
+                          formatLocation(diagnostic.getLocation()),
+                          diagnostic.str(),
+                          {}};
+  for (Diagnostic &note : diagnostic.getNotes()) {
+    record.notes.push_back(makeRecord(note));
+  }
+  return record;
+}
+
+CompileError::CompileError(std::string message,
+                           std::vector<DiagnosticRecord> diagnostics)
+    : message(std::move(message)), diagnostics(std::move(diagnostics)) {}
+
+DiagnosticCollector::DiagnosticCollector(MLIRContext *context)
+    : handler(context, [this](Diagnostic &diagnostic) {
+        diagnostics.push_back(makeRecord(diagnostic));
+        return success();
+      }) {}
+
+void DiagnosticCollector::raise(const std::string &summary) {
+  std::string message = summary;
+  for (const DiagnosticRecord &record : diagnostics) {
+    if (record.severity == "error") {
+      message += ": " + record.location + ": " + record.message;
+      break;
+    }
+  }
+  throw CompileError(std::move(message), std::move(diagnostics));
+}
+
+//===----------------------------------------------------------------------===//
+// Module
+//===----------------------------------------------------------------------===//
+
+static const DialectRegistry &getRegistry() {
+  static const DialectRegistry registry = [] {
+    DialectRegistry all;
+    registerAllDialects(all);
+    return all;
+  }();
+  return registry;
+}
+
+Context::Context() : mlir(getRegistry(), MLIRContext::Threading::DISABLED) {}
+
+std::unique_ptr<Module> Module::parse(const std::string &text,
+                                      const std::string &filename) {
+  py::gil_scoped_release release;
+  auto context = std::make_shared<Context>();
+  OwningOpRef<ModuleOp> module;
+  {
+    // No lock: nobody else knows the context yet.
+    DiagnosticCollector collector(&context->mlir);
+    ParserConfig config(&context->mlir);
+    module = parseSourceString<ModuleOp>(text, config, filename);
+    if (!module) {
+      collector.raise("cannot parse " + filename);
+    }
+  }
+  return std::make_unique<Module>(std::move(context), std::move(module));
+}
+
+Module::~Module() {
+  std::lock_guard<std::mutex> lock(context->mutex);
+  module = nullptr;
+}
+
+std::unique_ptr<Module> Module::clone() {
+  return withLock([&](ModuleOp op) {
+    return std::make_unique<Module>(context, OwningOpRef<ModuleOp>(op.clone()));
+  });
+}
+
+static void runPipeline(ModuleOp module, const std::string &pipeline) {
+  DiagnosticCollector collector(module.getContext());
+  // Implicit nesting: a pass on functions can be named without
+  // `func.func(...)`.
+  auto passes = PassManager::on<ModuleOp>(module.getContext(),
+                                          OpPassManager::Nesting::Implicit);
+  StringRef passesText(pipeline);
+  if (passesText.starts_with("builtin.module(") && passesText.ends_with(")")) {
+    passesText = passesText.drop_front(strlen("builtin.module(")).drop_back();
+  }
+  std::string error;
+  llvm::raw_string_ostream os(error);
+  if (failed(parsePassPipeline(passesText, passes, os))) {
+    StringRef reason = StringRef(error).trim();
+    throw CompileError(
+        "cannot parse pass pipeline '" + pipeline + "': " + reason.str(), {});
+  }
+  if (failed(passes.run(module))) {
+    collector.raise("pass pipeline '" + pipeline + "' failed");
+  }
+}
+
+static std::string printModule(ModuleOp module, bool locations) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  OpPrintingFlags flags;
+  if (locations) {
+    flags.enableDebugInfo();
+  }
+  module->print(os, flags);
+  return text;
+}
+
+//===----------------------------------------------------------------------===//
+// Introspection
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Builds plain Python objects from IR. Values are numbered in the order of
+/// their definition, so that equal modules give equal objects.
+class Introspection {
+public:
+  py::object convert(Operation *op);
+
+private:
+  py::object convert(Region &region);
+  py::object convert(Block &block);
+  static py::object convert(Type type);
+  static py::object convert(Attribute attribute);
+  static py::object convertElements(DenseElementsAttr elements);
+  py::list number(ValueRange values);
+
+  llvm::DenseMap<Value, int64_t> numbers;
+};
+} // namespace
+
+/// The Python class of a name in this extension's module.
+static py::object getClass(const char *name) {
+  return py::module_::import("kaon._C").attr(name);
+}
+
+py::object Introspection::convert(Type type) {
+  if (auto tensor = dyn_cast<RankedTensorType>(type)) {
+    py::list shape;
+    for (int64_t size : tensor.getShape()) {
+      shape.append(ShapedType::isDynamic(size) ? py::object(py::none())
+                                               : py::object(py::int_(size)));
+    }
+    std::string element;
+    llvm::raw_string_ostream(element) << tensor.getElementType();
+    return py::make_tuple("tensor", py::tuple(shape), element);
+  }
+  std::string name;
+  llvm::raw_string_ostream(name) << type;
+  return py::make_tuple(name);
+}
+
+/// A number of an elements attribute.
+static py::object convertElement(Attribute attribute) {
+  if (auto number = dyn_cast<FloatAttr>(attribute)) {
+    return py::float_(number.getValueAsDouble());
+  }
+  auto number = cast<IntegerAttr>(attribute);
+  return number.getType().isInteger(1)
+             ? py::object(py::bool_(!number.getValue().isZero()))
+             : py::object(py::int_(number.getValue().getSExtValue()));
+}
+
+py::object Introspection::convertElements(DenseElementsAttr elements) {
+  ArrayRef<int64_t> shape = elements.getType().getShape();
+  auto values = elements.getValues<Attribute>();
+  auto it = values.begin();
+  auto build = [&](auto &&self, ArrayRef<int64_t> rest) -> py::object {
+    if (rest.empty()) {
+      return convertElement(*it++);
+    }
+    py::list list;
+    for (int64_t i = 0; i < rest.front(); ++i) {
+      list.append(self(self, rest.drop_front()));
+    }
+    return list;
+  };
+  return build(build, shape);
+}
+
+py::object Introspection::convert(Attribute attribute) {
+  return llvm::TypeSwitch<Attribute, py::object>(attribute)
+      .Case<UnitAttr>([](auto) { return py::bool_(true); })
+      .Case<BoolAttr>([](auto a) { return py::bool_(a.getValue()); })
+      .Case<IntegerAttr, FloatAttr>([](auto a) { return convertElement(a); })
+      .Case<StringAttr>([](auto a) { return py::str(a.getValue().str()); })
+      .Case<FlatSymbolRefAttr>(
+          [](auto a) { return py::str(a.getValue().str()); })
+      .Case<TypeAttr>([](auto a) { return convert(a.getValue()); })
+      .Case<ArrayAttr>([](auto a) {
+        py::list list;
+        for (Attribute element : a) {
+          list.append(convert(element));
+        }
+        return list;
+      })
+      .Case<DictionaryAttr>([](auto a) {
+        py::dict dict;
+        for (NamedAttribute entry : a) {
+          dict[py::str(entry.getName().str())] = convert(entry.getValue());
+        }
+        return dict;
+      })
+      .Case<DenseF64ArrayAttr, DenseI64ArrayAttr>([](auto a) {
+        py::list list;
+        for (auto value : a.asArrayRef()) {
+          list.append(value);
+        }
+        return list;
+      })
+      .Case<DenseElementsAttr>([](auto a) { return convertElements(a); })
+      .Case<MomentumFormAttr, AlongAttr, NormalizeModeAttr, ReduceKindAttr,
+            ApplyFormAttr, RoleAttr, ScheduleAttr, PackSideAttr>(
+          [](auto a) { return py::str(stringifyEnum(a.getValue()).str()); })
+      .Case<BufferAttr>([](auto a) {
+        return py::make_tuple(stringifyEnum(a.getKind()).str(), a.getOffset());
+      })
+      .Default([](Attribute a) {
+        std::string text;
+        llvm::raw_string_ostream(text) << a;
+        return py::str(text);
+      });
+}
+
+py::list Introspection::number(ValueRange values) {
+  py::list list;
+  for (Value value : values) {
+    list.append(numbers.try_emplace(value, numbers.size()).first->second);
+  }
+  return list;
+}
+
+py::object Introspection::convert(Block &block) {
+  py::list types;
+  for (Type type : block.getArgumentTypes()) {
+    types.append(convert(type));
+  }
+  py::list arguments = number(block.getArguments());
+  py::list operations;
+  for (Operation &op : block) {
+    operations.append(convert(&op));
+  }
+  return getClass("Block")(arguments, types, operations);
+}
+
+py::object Introspection::convert(Region &region) {
+  py::list blocks;
+  for (Block &block : region) {
+    blocks.append(convert(block));
+  }
+  return getClass("Region")(blocks);
+}
+
+py::object Introspection::convert(Operation *op) {
+  py::list operands = number(op->getOperands());
+  py::list results = number(op->getResults());
+  py::list types;
+  for (Type type : op->getResultTypes()) {
+    types.append(convert(type));
+  }
+  // Inherent attributes live in properties and are read with the others.
+  py::dict attributes;
+  for (NamedAttribute entry : op->getAttrs()) {
+    attributes[py::str(entry.getName().str())] = convert(entry.getValue());
+  }
+  py::list regions;
+  for (Region &region : op->getRegions()) {
+    regions.append(convert(region));
+  }
+  return getClass("Operation")(op->getName().getStringRef().str(), operands,
+                               results, types, attributes, regions,
+                               formatLocation(op->getLoc()));
+}
+
+//===----------------------------------------------------------------------===//
+// Bindings
+//===----------------------------------------------------------------------===//
+
+static py::tuple toTuple(const DiagnosticRecord &record) {
+  py::list notes;
+  for (const DiagnosticRecord &note : record.notes) {
+    notes.append(toTuple(note));
+  }
+  return py::make_tuple(record.severity, record.location, record.message,
+                        notes);
+}
+
+/// `CompileError(message, diagnostics)`: an exception class with one more
+/// attribute, made in Python because pybind11 cannot add any.
+static py::object makeCompileErrorClass(py::module_ &m) {
+  py::dict scope;
+  scope["__name__"] = m.attr("__name__");
+  py::exec(R"(
+class CompileError(Exception):
+    """The compiler refused a module.
+
+    ``diagnostics`` lists ``(severity, location, message, notes)``, in the order
+    of their appearance; notes have the same form.
+    """
+
+    def __init__(self, message, diagnostics=()):
+        super().__init__(message, diagnostics)
+        self.message = message
+        self.diagnostics = list(diagnostics)
+
+    def __str__(self):
+        return self.message
+)",
+           scope);
+  return scope["CompileError"];
+}
+
+/// The classes that introspection returns: plain named tuples.
+static void defineIntrospectionClasses(py::module_ &m) {
+  py::object namedtuple = py::module_::import("collections").attr("namedtuple");
+  auto define = [&](const char *name, const char *fields, const char *doc) {
+    py::object type = namedtuple(name, fields, py::arg("module") = "kaon._C");
+    type.attr("__doc__") = doc;
+    m.attr(name) = type;
+  };
+  define("Operation",
+         "name operands results result_types attributes regions location",
+         "An operation. SSA values are numbers, types are tuples such as "
+         "('tensor', (4, 6), 'f32') or ('f64',), attributes are plain Python "
+         "values.");
+  define("Region", "blocks", "A region: a list of blocks.");
+  define("Block", "arguments argument_types operations",
+         "A block: the numbers and types of its arguments, and its "
+         "operations.");
+}
+
+void bindIr(py::module_ &m) {
+  m.attr("CompileError") = makeCompileErrorClass(m);
+  py::register_exception_translator([](std::exception_ptr pointer) {
+    try {
+      if (pointer) {
+        std::rethrow_exception(pointer);
+      }
+    } catch (const CompileError &error) {
+      py::list diagnostics;
+      for (const DiagnosticRecord &record : error.getDiagnostics()) {
+        diagnostics.append(toTuple(record));
+      }
+      py::object type = getClass("CompileError");
+      py::object value = type(error.what(), diagnostics);
+      PyErr_SetObject(type.ptr(), value.ptr());
+    }
+  });
+  defineIntrospectionClasses(m);
+
+  py::class_<Module>(m, "Module", "A module of IR.")
+      .def(
+          "run_pipeline",
+          [](Module &self, const std::string &pipeline) {
+            self.withLock(
+                [&](ModuleOp module) { runPipeline(module, pipeline); });
+          },
+          py::arg("pipeline"),
+          "Runs a textual pass pipeline, such as "
+          "'builtin.module(kaon-lower-updates)' or just the names of passes "
+          "and "
+          "pipelines. Raises CompileError, after which the module is in the "
+          "state that the failed pass left.")
+      .def(
+          "print",
+          [](Module &self, bool locations) {
+            return self.withLock([&](ModuleOp module) {
+              return printModule(module, locations);
+            });
+          },
+          py::arg("locations") = false,
+          "The module as text, with the source location of every operation "
+          "if wanted.")
+      .def("__str__",
+           [](Module &self) {
+             return self.withLock([](ModuleOp module) {
+               return printModule(module, /*locations=*/false);
+             });
+           })
+      .def("clone", &Module::clone, "An independent copy.")
+      .def(
+          "to_python",
+          [](Module &self) {
+            return self.withLock([](ModuleOp module) -> py::object {
+              py::gil_scoped_acquire acquire;
+              return Introspection().convert(module);
+            });
+          },
+          "The module as nested Operation, Region and Block objects.");
+
+  m.def("parse", &Module::parse, py::arg("text"),
+        py::arg("filename") = "<kaon>",
+        "Parses and verifies a module. Raises CompileError.");
+}
+
+} // namespace kaon::python

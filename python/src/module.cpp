@@ -1,0 +1,14 @@
+//===-- module.cpp - the extension module kaon._C -------------------------===//
+
+#include "passes/Passes.h"
+#include "python/src/Bindings.h"
+
+PYBIND11_MODULE(_C, m) {
+  m.doc() = "Kaon's compiler and runtime.";
+  // The registry of passes is global: once per process, whatever imports us.
+  static const bool registered = (kaon::registerAllPasses(), true);
+  (void)registered;
+  kaon::python::bindIr(m);
+  kaon::python::bindCodegen(m);
+  kaon::python::bindRuntime(m);
+}
