@@ -205,6 +205,13 @@ def apply(w: Array, u: Array, form: str, step_size: float, decay: float) -> Arra
     raise InterpreterError(f"expects decay decoupled, after or cautious, but got {form}")
 
 
+_FLOAT_PREDICATES = (
+    *("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord"),
+    *("ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true"),
+)
+"""``arith.cmpf`` predicates by their number in the IR."""
+
+
 def _compare_floats(predicate: str, a: Array, b: Array) -> Array:
     unordered = np.isnan(a) | np.isnan(b)
     if predicate in ("true", "false"):
@@ -224,14 +231,15 @@ def _compare_floats(predicate: str, a: Array, b: Array) -> Array:
 
 _REDUCTIONS: dict[str, Callable[..., Any]] = {"sum": np.sum, "max": np.max, "min": np.min}
 
-_INTEGER_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "slt": np.less,
-    "sle": np.less_equal,
-    "sgt": np.greater,
-    "sge": np.greater_equal,
-}
+_INTEGER_COMPARISONS: tuple[Callable[[Any, Any], Any], ...] = (
+    np.equal,
+    np.not_equal,
+    np.less,
+    np.less_equal,
+    np.greater,
+    np.greater_equal,
+)
+"""Signed ``arith.cmpi`` predicates by their number in the IR."""
 
 _ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "arith.addf": np.add,
@@ -248,6 +256,7 @@ _ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "arith.truncf": lambda x: x,
     "arith.select": np.where,
     "arith.sitofp": np.float64,
+    "arith.uitofp": np.float64,
     "arith.fptosi": int,
     "arith.index_cast": int,
     "arith.addi": lambda a, b: a + b,
@@ -343,7 +352,11 @@ class _Frame:
                 raise InterpreterError(
                     f"{op.name} at {op.location} expects a result of shape {shape}, but got {value.shape}"
                 )
-            return round_to(value, wanted[2]) if native and wanted[2] != "i1" else value
+            if wanted[2] == "i1":
+                return value
+            if self.interpreter.noise:
+                value = value * (1.0 + self.interpreter.noise * self.interpreter.random.uniform(-1, 1, shape))
+            return round_to(value, wanted[2]) if native else value
         if kind in ("f64", "f32", "bf16", "f16"):
             return np.float64(round_to(np.asarray(value, np.float64), kind)[()]) if native else np.float64(value)
         return bool(value) if kind == "i1" else int(value)
@@ -361,7 +374,7 @@ def _constant(frame: _Frame, op: OperationLike, operands: list[Value]) -> Sequen
 
 @_handles("arith.cmpf")
 def _cmpf(frame: _Frame, op: OperationLike, operands: list[Value]) -> Sequence[Value]:
-    return (_compare_floats(op.attributes["predicate"], *operands),)
+    return (_compare_floats(_FLOAT_PREDICATES[op.attributes["predicate"]], *operands),)
 
 
 @_handles("arith.cmpi")
@@ -502,10 +515,15 @@ class Interpreter:
     Args:
         module: the ``builtin.module`` operation as ``_C.Module.to_python()`` gives it.
         precision: see the module's documentation.
+        noise: relative size of a random error put on every element of every tensor result. How far it moves the
+            results of a program says how strongly that program amplifies rounding.
+        seed: of the random errors.
     """
 
-    def __init__(self, module: OperationLike, precision: Precision = "float64"):
+    def __init__(self, module: OperationLike, precision: Precision = "float64", *, noise: float = 0.0, seed: int = 0):
         self.precision = precision
+        self.noise = noise
+        self.random = np.random.default_rng(seed)
         self._functions: dict[str, OperationLike] = {}
         self._program: OperationLike | None = None
         for op in _operations(module):

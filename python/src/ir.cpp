@@ -260,13 +260,14 @@ py::object Introspection::convert(Attribute attribute) {
         }
         return dict;
       })
-      .Case<DenseF64ArrayAttr, DenseI64ArrayAttr>([](auto a) {
-        py::list list;
-        for (auto value : a.asArrayRef()) {
-          list.append(value);
-        }
-        return list;
-      })
+      .Case<DenseF64ArrayAttr, DenseI64ArrayAttr, DenseI32ArrayAttr>(
+          [](auto a) {
+            py::list list;
+            for (auto value : a.asArrayRef()) {
+              list.append(value);
+            }
+            return list;
+          })
       .Case<DenseElementsAttr>([](auto a) { return convertElements(a); })
       .Case<MomentumFormAttr, AlongAttr, NormalizeModeAttr, ReduceKindAttr,
             ApplyFormAttr, RoleAttr, ScheduleAttr, PackSideAttr>(

@@ -242,16 +242,16 @@ def test_host_scalars_follow_ieee() -> None:
 @pytest.mark.parametrize(
     "predicate, expected",
     [
-        ("oeq", [False, True, False, False]),
-        ("olt", [True, False, False, False]),
-        ("oge", [False, True, True, False]),
-        ("ult", [True, False, False, True]),
-        ("une", [True, False, True, True]),
-        ("ord", [True, True, True, False]),
-        ("uno", [False, False, False, True]),
+        (1, [False, True, False, False]),
+        (4, [True, False, False, False]),
+        (3, [False, True, True, False]),
+        (11, [True, False, False, True]),
+        (13, [True, False, True, True]),
+        (7, [True, True, True, False]),
+        (14, [False, False, False, True]),
     ],
 )
-def test_float_comparisons(predicate: str, expected: list[bool]) -> None:
+def test_float_comparisons(predicate: int, expected: list[bool]) -> None:
     row, flags = ("tensor", (1, 4), "f64"), ("tensor", (1, 4), "i1")
     program = module([row, row], Op("arith.cmpf", [0, 1], [2], [flags], {"predicate": predicate}), returns=[2])
     (result,) = Interpreter(program).call("f", [[1.0, 2.0, 3.0, np.nan]], [[2.0, 2.0, 2.0, 2.0]])
