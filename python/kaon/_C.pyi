@@ -1,0 +1,159 @@
+"""The compiled extension: modules of the kaon dialect, code generation for the host, and the step executor.
+
+Everything here is for :mod:`kaon.driver`; users meet it through :mod:`kaon.optim` and ``python -m kaon``.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+# ---- modules
+
+class CompileError(Exception):
+    """Parsing, verification or a pass failed. ``str(error)`` holds every diagnostic."""
+
+    message: str
+    diagnostics: list[tuple[str, str, str, list[str]]]
+    """``(severity, location, message, notes)`` in order of emission."""
+
+Type = tuple[Any, ...]
+"""``("tensor", (4, 6), "f32")`` with None for a dynamic size, ``("f64",)``, ``("i64",)``, ..."""
+
+class Block:
+    """A block of an operation's region. Values are numbers that are unique within the module."""
+
+    @property
+    def arguments(self) -> list[int]: ...
+    @property
+    def argument_types(self) -> list[Type]: ...
+    @property
+    def operations(self) -> list[Operation]: ...
+
+class Region:
+    """A region of an operation."""
+
+    @property
+    def blocks(self) -> list[Block]: ...
+
+class Operation:
+    """An operation as plain data."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def operands(self) -> list[int]: ...
+    @property
+    def results(self) -> list[int]: ...
+    @property
+    def result_types(self) -> list[Type]: ...
+    @property
+    def attributes(self) -> dict[str, Any]: ...
+    @property
+    def regions(self) -> list[Region]: ...
+    @property
+    def location(self) -> str: ...
+
+class KernelSource:
+    """A kernel a lowered module needs: its name and the canonical text of a module that holds it alone."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+
+class Module:
+    """A verified module of the kaon dialect."""
+
+    def run_pipeline(self, pipeline: str) -> None:
+        """Run registered passes or pipelines, in the syntax of ``kaon-opt --pass-pipeline``, in place."""
+
+    def print(self, locations: bool = False) -> str: ...
+    def clone(self) -> Module: ...
+    def to_python(self) -> Operation: ...
+    def set_cpu_target(self, target: Mapping[str, Any]) -> None:
+        """Record the host's blocking parameters, which packing depends on."""
+
+    def kernels(self) -> list[KernelSource]:
+        """Every kernel of a scheduled module, once each, in a fixed order."""
+
+def parse(text: str, filename: str = "<kaon>") -> Module:
+    """Parse and verify; raises :class:`CompileError`."""
+
+# ---- code generation
+
+def llvm_version() -> str:
+    """Version of the LLVM library in use, such as ``22.1.2``."""
+
+class HostTarget(TypedDict):
+    """What the host processor can do, and the blocking chosen for it."""
+
+    triple: str
+    cpu: str
+    features: str
+    vector_bits: int
+    mr: int
+    nr: int
+    kc: int
+    block: int
+    bf16_dot: bool
+
+def host_target() -> HostTarget:
+    """Ask the host processor."""
+
+class CompiledKernel:
+    """Machine code of one kernel."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def object(self) -> bytes:
+        """An object file in the host's format."""
+
+    @property
+    def scratch_per_column(self) -> int: ...
+    @property
+    def scratch_fixed(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def llvm_ir(self) -> str | None: ...
+    @property
+    def assembly(self) -> str | None: ...
+
+def compile_kernel(
+    text: str, target: Mapping[str, Any], opt_level: int = 3, dump: str | None = None
+) -> CompiledKernel:
+    """Compile the text of a :class:`KernelSource`. Releases the interpreter lock.
+
+    Args:
+        dump: ``"llvm"`` or ``"assembly"`` to get that text as well.
+    """
+
+class KernelLibrary:
+    """Loaded kernels. Owns their code."""
+
+    def __init__(self) -> None: ...
+    def add(self, name: str, object: bytes, scratch_per_column: int, scratch_fixed: int) -> None: ...
+
+# ---- runtime
+
+class StepPlan:
+    """What each phase of a program runs, as data. ``str(plan)`` is a listing for people."""
+
+    @staticmethod
+    def from_json(text: str) -> StepPlan: ...
+    def to_json(self) -> str: ...
+
+def build_plan(module: Module) -> StepPlan:
+    """The plan of a memory-planned module. Kernels are referred to by name."""
+
+class Executor:
+    """Replays a plan. Allocates its workspace once."""
+
+    def __init__(self, plan: StepPlan, library: KernelLibrary, threads: int) -> None: ...
+    def step(
+        self, step: int, parameters: Sequence[int], scalars: Sequence[Sequence[float]], check_finite: bool = True
+    ) -> int:
+        """Run one step; see :meth:`kaon.driver.CompiledProgram.step`. Releases the interpreter lock."""
+
+def set_pool_threads(threads: int) -> None:
+    """Resize the process-wide thread pool."""

@@ -1,0 +1,136 @@
+"""``python -m kaon``: doctor, explain, compile and cache."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+from kaon import driver, knobs
+from kaon.cache import open_cache
+from kaon.errors import KaonError
+from kaon.explain import (
+    DEFAULT_SECTIONS,
+    SECTIONS,
+    ExplainError,
+    explain,
+    find_update,
+    parse_constexpr,
+    parse_shape,
+    quantity,
+)
+
+_DTYPES = ("f64", "f32", "bf16", "f16")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m kaon", description="A compiler for matrix optimizers.")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    commands.add_parser("doctor", help="what works on this machine, and why not what does not")
+
+    explained = commands.add_parser("explain", help="an update's way from Python to kernels")
+    _add_update_arguments(explained)
+    explained.add_argument(
+        "--show",
+        metavar="SECTIONS",
+        default=",".join(DEFAULT_SECTIONS),
+        help=f"comma-separated: {', '.join(SECTIONS)} (default: %(default)s)",
+    )
+
+    compiled = commands.add_parser("compile", help="compile an update for some shapes into the cache")
+    _add_update_arguments(compiled)
+
+    cache = commands.add_parser("cache", help="the directory of compiled kernels")
+    cache.add_argument("action", choices=("show", "list", "clear"), nargs="?", default="show")
+    return parser
+
+
+def _add_update_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("update", help="module:update, or path/to/file.py:update")
+    parser.add_argument("--shape", action="append", required=True, metavar="MxN", help="rows x columns; may repeat")
+    parser.add_argument("--dtype", choices=_DTYPES, default="f32", help="of the parameter (default: f32)")
+    parser.add_argument("--grad-dtype", choices=_DTYPES, help="of the gradient (default: the parameter's)")
+    parser.add_argument(
+        "--constexpr", action="append", default=[], metavar="NAME=VALUE", help="a compile-time option; may repeat"
+    )
+
+
+def _explain(options: argparse.Namespace) -> None:
+    sections = options.show.split(",")
+    unknown = sorted(set(sections) - set(SECTIONS))
+    if unknown:
+        raise ExplainError(f"--show expects names out of {', '.join(SECTIONS)}, but got {', '.join(unknown)}")
+    update = find_update(options.update)
+    constexprs = dict(map(parse_constexpr, options.constexpr))
+    for shape in map(parse_shape, options.shape):
+        text = explain(
+            update,
+            shape,
+            param_dtype=options.dtype,
+            grad_dtype=options.grad_dtype,
+            constexprs=constexprs,
+            sections=sections,
+        )
+        sys.stdout.write(text)
+
+
+def _compile(options: argparse.Namespace) -> None:
+    update = find_update(options.update)
+    constexprs = dict(map(parse_constexpr, options.constexpr))
+    entries = [
+        driver.MatrixEntry(update, rows, cols, options.dtype, options.grad_dtype or options.dtype, constexprs, text)
+        for text in options.shape
+        for rows, cols in [parse_shape(text)]
+    ]
+    statistics = driver.compile_program(entries).statistics
+    seconds = statistics.emit_seconds + statistics.lower_seconds + statistics.compile_seconds
+    print(
+        f"{statistics.kernels_compiled} kernels compiled, {statistics.kernels_loaded} found in the cache, "
+        f"{seconds:.2f} s"
+    )
+
+
+def _cache(action: str) -> None:
+    cache = open_cache()
+    if cache.directory is None:
+        print("no cache directory is in use")
+        return
+    if action == "clear":
+        print(f"removed {cache.clear()} entries from {cache.directory}")
+        return
+    entries = cache.entries()
+    size = quantity(sum(entry.size for entry in entries), "B")
+    limit = quantity(knobs.cache.size_limit, "B")
+    print(f"{cache.directory}: {len(entries)} entries, {size} of at most {limit}")
+    if action == "list":
+        for entry in entries:
+            used = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.used))
+            print(f"{entry.key}  {entry.size:>9}  {used}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command. Returns the exit status: 1 for a user's mistake or, from doctor, something broken."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.command == "doctor":
+            from kaon import doctor
+
+            return 0 if doctor.report(sys.stdout.write) else 1
+        if options.command == "explain":
+            _explain(options)
+        elif options.command == "compile":
+            _compile(options)
+        else:
+            _cache(options.action)
+    except (ExplainError, KaonError, driver.DriverError, knobs.KnobError) as error:
+        print(f"kaon: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # piped into head
+        sys.stderr.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""``python -m kaon explain``: the way of an update from Python to kernels, with FLOPs, bytes and workspace.
+
+Everything is lowered as a real step would be, but no kernel is compiled unless its assembly is asked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kaon import driver
+
+if TYPE_CHECKING:
+    from kaon.compiler.update import Update
+
+SECTIONS = ("dsl", "kaon", "simplified", "scheduled", "kernels", "assembly", "plan")
+"""What can be shown, in the order of compilation."""
+
+DEFAULT_SECTIONS = ("dsl", "kaon", "simplified", "plan")
+
+
+class ExplainError(ValueError):
+    """The command line names something that does not exist."""
+
+
+def find_update(reference: str) -> Update:
+    """The update that ``package.module:name`` or ``path/to/file.py:name`` names.
+
+    Raises:
+        ExplainError: the module cannot be found or has no such update; the message lists those it has.
+    """
+    from kaon.compiler.update import Update
+
+    source, colon, name = reference.rpartition(":")
+    if not colon:
+        raise ExplainError(f"expects module:update, but got {reference!r}")
+    if source.endswith(".py"):
+        module = _import_file(Path(source))
+    else:
+        sys.path.insert(0, "")
+        try:
+            module = importlib.import_module(source)
+        except ModuleNotFoundError as error:
+            raise ExplainError(f"cannot import {source!r}: {error}") from None
+        finally:
+            sys.path.remove("")
+    found = getattr(module, name, None)
+    if not isinstance(found, Update):
+        known = ", ".join(key for key, value in vars(module).items() if isinstance(value, Update)) or "none"
+        raise ExplainError(f"{source} expects an update named {name!r}, but its updates are: {known}")
+    return found
+
+
+def _import_file(path: Path) -> Any:
+    if not path.is_file():
+        raise ExplainError(f"expects a Python file, but {str(path)!r} is none")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def parse_shape(text: str) -> tuple[int, int]:
+    """``1152x4608`` as rows and columns."""
+    found = re.fullmatch(r"(\d+)\s*[x,]\s*(\d+)", text.strip())
+    if not found or "0" in found.groups():
+        raise ExplainError(f"expects a shape such as 1152x4608, but got {text!r}")
+    return int(found[1]), int(found[2])
+
+
+def parse_constexpr(text: str) -> tuple[str, Any]:
+    """``period=3`` as name and value; the value is a Python literal, or a string if it is none."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise ExplainError(f"expects name=value, but got {text!r}")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
+
+
+def explain(
+    update: Update,
+    shape: tuple[int, int],
+    *,
+    param_dtype: str = "f32",
+    grad_dtype: str | None = None,
+    constexprs: Mapping[str, Any] | None = None,
+    sections: Sequence[str] = DEFAULT_SECTIONS,
+) -> str:
+    """The text that ``python -m kaon explain`` prints.
+
+    Raises:
+        kaon.errors.LanguageError: the update is not valid for this shape.
+    """
+    rows, cols = shape
+    entry = driver.MatrixEntry(update, rows, cols, param_dtype, grad_dtype or param_dtype, dict(constexprs or {}))
+    emitted = driver.emit([entry])
+    lowered = driver.lower(emitted.text)
+    parts = [f"{update.name} on {rows}x{cols}, parameter {param_dtype}, gradient {entry.grad_dtype}"]
+    for section in SECTIONS:
+        if section not in sections:
+            continue
+        if section == "dsl":
+            parts.append(_titled("what you wrote", update.source))
+        elif section == "plan":
+            parts.append(_titled("what a step runs", "\n".join(describe_plan(json.loads(lowered.plan_json)))))
+        elif section == "kernels":
+            parts += [_titled(f"kernel {kernel.name}", kernel.text) for kernel in lowered.kernels]
+        elif section == "assembly":
+            parts += [_titled(f"assembly of {kernel.name}", _assembly(kernel)) for kernel in lowered.kernels]
+        else:
+            parts.append(_titled(_STAGE_TITLES[section], lowered.stages[section]))
+    return "\n\n".join(parts) + "\n"
+
+
+_STAGE_TITLES = {
+    "kaon": "in the kaon dialect",
+    "simplified": "library operations expanded, phases split, products oriented and folded",
+    "scheduled": "fused into kernels, memory planned",
+}
+
+
+def _titled(title: str, text: str) -> str:
+    return f"==== {title}\n{text.rstrip()}"
+
+
+def _assembly(kernel: driver.Kernel) -> str:
+    compiled = driver.extension().compile_kernel(
+        kernel.text, driver.host_target(), driver.OPTIMIZATION_LEVEL, "assembly"
+    )
+    return str(compiled.assembly)
+
+
+def describe_plan(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Lines that list the launches of each distinct phase of a plan (as JSON) with their work."""
+    period = len(plan["phases"])
+    described: dict[str, int] = {}
+    for residue, buckets in enumerate(plan["phases"]):
+        when = f"steps with step mod {period} = {residue}" if period > 1 else "every step"
+        same = described.setdefault(json.dumps(buckets), residue)
+        if same != residue:
+            yield f"{when}: as {same}"
+            continue
+        yield f"{when}:"
+        for bucket in buckets:
+            yield from _describe_sequence(plan, plan["sequences"][bucket["sequence"]], bucket)
+
+
+def _describe_sequence(
+    plan: Mapping[str, Any], sequence: Mapping[str, Any], bucket: Mapping[str, Any]
+) -> Iterator[str]:
+    launches = sequence["launches"]
+    flops, transferred = (sum(launch[field] for launch in launches) for field in ("flops", "bytes"))
+    yield (
+        f"  {sequence['name']}: {len(launches)} launches, {quantity(flops, 'FLOP')}, "
+        f"{quantity(transferred, 'B')} read and written, workspace {quantity(sequence['workspaceBytes'], 'B')}"
+        f" for each of {bucket['concurrent']} matrices at a time"
+    )
+    rows = [("kernel", "schedule", "sizes", "items", "FLOP", "bytes", "reads -> writes")]
+    for launch in launches:
+        kernel = plan["kernels"][launch["kernel"]]
+        operands = [_operand(operand) for operand in launch["operands"]]
+        read, written = operands[: launch["inputs"]], operands[launch["inputs"] :]
+        rows.append(
+            (
+                kernel["name"],
+                kernel["schedule"],
+                "x".join(map(str, launch["sizes"])),
+                str(launch["items"]),
+                quantity(launch["flops"], ""),
+                quantity(launch["bytes"], "B"),
+                f"{', '.join(read) or 'nothing'} -> {', '.join(written)}",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        yield "    " + "  ".join([*cells, row[-1]])
+
+
+def _operand(operand: Mapping[str, Any]) -> str:
+    where = str(operand["kind"])
+    if where == "state":
+        where += str(operand["index"])
+    elif where == "workspace":
+        where = f"workspace+{operand['offset']}"
+    return f"{where} {operand['rows']}x{operand['cols']}x{operand['type']}"
+
+
+def quantity(value: float, unit: str) -> str:
+    """``value`` with a decimal prefix: 1234567 B is ``1.23 MB``."""
+    for prefix in ("", "k", "M", "G", "T"):
+        if value < 1000 or prefix == "T":
+            break
+        value /= 1000
+    digits = f"{value:.0f}" if prefix == "" else f"{value:.3g}"
+    return f"{digits} {prefix}{unit}".rstrip()
