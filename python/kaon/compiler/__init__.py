@@ -1,0 +1,1 @@
+"""From the source of an update to MLIR text: source -> AST -> subset check -> emission."""

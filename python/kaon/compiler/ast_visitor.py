@@ -1,0 +1,750 @@
+"""Walks the AST of an update and emits its operations.
+
+One :class:`Frame` per function on the call chain: helpers are inlined, with their calls kept in every location.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import difflib
+import enum
+import inspect
+import numbers
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from kaon.compiler.emit import Block, Builder
+from kaon.compiler.errors import (
+    LanguageError,
+    RoleError,
+    SourceLocation,
+    UnsupportedError,
+    UpdateNameError,
+    UpdateSyntaxError,
+    UpdateTypeError,
+    UpdateValueError,
+)
+from kaon.compiler.source import FunctionSource
+from kaon.compiler.values import Comparison, Const, HostScalar, Phase, Tensor, Undefined, Value, pack, unpack
+from kaon.language import coefficients as coefficient_tables
+from kaon.language.coefficients import Coefficients
+from kaon.language.core import Builtin, Role
+from kaon.language.semantic import Semantic, is_number, shape_text
+
+if TYPE_CHECKING:
+    from kaon.compiler.update import Function
+
+_BINARY = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
+    ast.MatMult: "@",
+}  # fmt: skip
+_COMPARE = {
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Is: "is",
+    ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
+}  # fmt: skip
+
+# Python functions that are computed while compiling, on constants.
+_CONSTANT_FUNCTIONS: tuple[Any, ...] = (len, int, float, bool, round, range, sum, enumerate, zip, reversed)
+_MAX_ITERATIONS = 10_000
+# Libraries whose functions work on arrays in memory, which symbolic values are not.
+_ARRAY_LIBRARIES = ("numpy", "torch", "scipy", "jax", "cupy")
+_INSTEAD = {
+    "print": "use kl.static_print, which prints while compiling",
+    "sorted": "only constants can be ordered while compiling",
+    "any": "reduce with kl.max and kl.where",
+    "all": "reduce with kl.min and kl.where",
+    "pow": "use the operator `**`",
+    "divmod": "use kl.floor(a / b)",
+}
+
+
+@dataclass
+class Frame:
+    """One function being walked."""
+
+    function: FunctionType
+    source: FunctionSource
+    caller: SourceLocation | None
+    variables: dict[str, Value]
+    read_only: frozenset[str] = frozenset()
+    # Why a local variable has no value: it is assigned only where a constant condition does not lead.
+    skipped: dict[str, str] = field(default_factory=dict)
+    # How many `if kl.every` are open: a return inside would leave on some steps only.
+    open_phases: int = 0
+
+
+@dataclass(frozen=True)
+class Returned:
+    """The outcome of a ``return`` statement."""
+
+    value: Value
+    node: ast.Return
+
+
+class AstVisitor:
+    """Emits the body of one update.
+
+    Args:
+        builder: receives the operations.
+        semantic: the rules of operators and functions.
+    """
+
+    def __init__(self, builder: Builder, semantic: Semantic) -> None:
+        self.builder = builder
+        self.semantic = semantic
+        self._frames: list[Frame] = []
+        self._iterations = 0
+
+    @property
+    def frame(self) -> Frame:
+        return self._frames[-1]
+
+    def run(self, frame: Frame) -> Returned | None:
+        """Walk a function's body; the result of its ``return``, or None without one."""
+        self._frames.append(frame)
+        try:
+            return self.body(frame.source.node.body)
+        finally:
+            self._frames.pop()
+
+    def locate(self, node: ast.AST) -> SourceLocation:
+        return self.frame.source.location(node, self.frame.caller)
+
+    @contextmanager
+    def at(self, node: ast.AST) -> Iterator[None]:
+        """Give operations, and errors without a location, the place of ``node``."""
+        previous, here = self.builder.location, self.locate(node)
+        self.builder.location = here
+        try:
+            yield
+        except LanguageError as error:
+            if error.location is None:
+                error.location = here
+            raise
+        finally:
+            self.builder.location = previous
+
+    # ---- statements --------------------------------------------------------------------------------------------------
+
+    def body(self, statements: Sequence[ast.stmt]) -> Returned | None:
+        """Walk statements up to a ``return``; what follows it is never reached, as in Python."""
+        for statement in statements:
+            with self.at(statement):
+                handler: Callable[[Any], Returned | None] = getattr(self, f"_{type(statement).__name__.lower()}")
+                returned = handler(statement)
+            if returned is not None:
+                return returned
+        return None
+
+    def _pass(self, node: ast.Pass) -> None:
+        return None
+
+    def _return(self, node: ast.Return) -> Returned:
+        if self.frame.open_phases:
+            raise UpdateSyntaxError(
+                "`return` inside `if kl.every(...)` would leave the function on some steps only",
+                hint="assign the values in both branches and return them at the end",
+            )
+        value = Const(None) if node.value is None else self.expression(node.value)
+        return Returned(value, node)
+
+    def _assign(self, node: ast.Assign) -> None:
+        value = self.expression(node.value)
+        for target in node.targets:
+            self.bind(target, value)
+
+    def _annassign(self, node: ast.AnnAssign) -> None:
+        assert node.value is not None
+        self.bind(node.target, self.expression(node.value))
+
+    def _augassign(self, node: ast.AugAssign) -> None:
+        if not isinstance(node.target, ast.Name):
+            self.bind(node.target, Const(None))
+        name = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)  # type: ignore[union-attr]
+        current = self.expression(name)
+        operand = self.expression(node.value)
+        self.bind(node.target, self.semantic.binary(_BINARY[type(node.op)], current, operand))
+
+    def bind(self, target: ast.expr, value: Value) -> None:
+        """Assign ``value`` to a name or a tuple of them."""
+        with self.at(target):
+            if isinstance(target, ast.Name):
+                self._bind_name(target.id, value)
+            elif isinstance(target, ast.Tuple):
+                items = unpack(value)
+                if items is None:
+                    raise UpdateTypeError(f"expects a tuple to unpack, but got {value.describe()}")
+                if len(items) != len(target.elts):
+                    raise UpdateValueError(f"expects {len(target.elts)} values to unpack, but got {len(items)}")
+                for element, item in zip(target.elts, items, strict=True):
+                    self.bind(element, item)
+            else:
+                raise UnsupportedError(
+                    "only names can be assigned", hint="values never change in place: assign the whole new value"
+                )
+
+    def _bind_name(self, name: str, value: Value) -> None:
+        if name in self.frame.read_only:
+            raise RoleError(
+                f"the gradient `{name}` is read-only, but is assigned here",
+                hint="give the result another name",
+            )
+        if isinstance(value, (Tensor, HostScalar)) and value.ssa.hint is None:
+            value.ssa.hint = name
+        self.frame.variables[name] = value
+
+    def _expr(self, node: ast.Expr) -> None:
+        if isinstance(node.value, ast.Constant):
+            return  # a docstring or `...`
+        value = self.expression(node.value)
+        if not (isinstance(value, Const) and value.value is None):
+            raise UpdateSyntaxError(
+                "the result of this expression is not used",
+                hint="values never change in place: assign the result, as in `w = ...`",
+            )
+
+    def _for(self, node: ast.For) -> Returned | None:
+        iterable = self.expression(node.iter)
+        for item in self._items(node.iter, iterable):
+            self._iterations += 1
+            if self._iterations > _MAX_ITERATIONS:
+                raise UpdateValueError(f"the loops of this update unroll to more than {_MAX_ITERATIONS} iterations")
+            self.bind(node.target, item)
+            returned = self.body(node.body)
+            if returned is not None:
+                return returned
+        return None
+
+    def _items(self, node: ast.expr, iterable: Value) -> Iterator[Value]:
+        items = unpack(iterable)
+        if items is not None:
+            return iter(items)
+        if isinstance(iterable, Const) and isinstance(iterable.value, (range, str, Coefficients)):
+            return (Const(item) for item in iterable.value)
+        with self.at(node):
+            raise UnsupportedError(
+                f"`for` expects a constant range or tuple, but got {iterable.describe()}",
+                hint="loops are unrolled while compiling: use range(...), kl.static_range(...) or a tuple",
+            )
+
+    def _if(self, node: ast.If) -> Returned | None:
+        condition = self.expression(node.test)
+        if isinstance(condition, Phase):
+            self._if_every(node, condition)
+            return None
+        with self.at(node.test):
+            holds = self.semantic.truth(condition, "`if`")
+        taken, left_out = (node.body, node.orelse) if holds else (node.orelse, node.body)
+        for name in _assigned_names(left_out):
+            self.frame.skipped.setdefault(
+                name,
+                f"`{name}` has no value here: it is assigned only where the condition of the `if` at line "
+                f"{node.lineno} is {not holds}",
+            )
+        return self.body(taken)
+
+    def _if_every(self, node: ast.If, phase: Phase) -> None:
+        frame = self.frame
+        before = frame.variables
+        frame.open_phases += 1
+        then, after_then = self._branch(node.body, before)
+        otherwise, after_otherwise = self._branch(node.orelse, before)
+        frame.open_phases -= 1
+        frame.variables = dict(before)
+        yielded: list[tuple[str, Tensor | HostScalar]] = []
+        for name in dict.fromkeys([*after_then, *after_otherwise]):
+            left, right = after_then.get(name), after_otherwise.get(name)
+            if left is right:
+                continue
+            value = self._merge(name, left, right, then, otherwise, node)
+            if isinstance(value, (Tensor, HostScalar)):
+                yielded.append((name, value))
+            else:
+                frame.variables[name] = value
+        types_ = [value.ssa.type for _, value in yielded]
+        results = self.semantic.emit_every(phase, then, otherwise, types_)
+        for (name, value), result in zip(yielded, results, strict=True):
+            result.hint = name
+            frame.variables[name] = Tensor(result, *value.shape) if isinstance(value, Tensor) else HostScalar(result)
+
+    def _branch(self, statements: Sequence[ast.stmt], before: Mapping[str, Value]) -> tuple[Block, dict[str, Value]]:
+        self.frame.variables = dict(before)
+        with self.builder.open_block() as block:
+            self.body(statements)
+        return block, self.frame.variables
+
+    def _merge(
+        self, name: str, left: Value | None, right: Value | None, then: Block, otherwise: Block, node: ast.If
+    ) -> Value:
+        """One value after ``if kl.every``; the value of the first block stands for it until its operation exists."""
+        where = f"the `if kl.every(...)` at line {node.lineno}"
+        if left is None or right is None:
+            branch = "second" if left is None else "first"
+            return Undefined(
+                f"`{name}` has no value on some steps: it is assigned only in the {branch} branch of {where}",
+                "assign it in both branches, or before the `if`",
+            )
+        for value in (left, right):
+            if isinstance(value, Undefined):
+                return value
+        if isinstance(left, Const) and isinstance(right, Const) and _same_constant(left.value, right.value):
+            return left
+        items = unpack(left), unpack(right)
+        if items[0] is not None and items[1] is not None and len(items[0]) == len(items[1]):
+            return Undefined(
+                f"`{name}` is a tuple that differs between the branches of {where}", "assign its items one by one"
+            )
+        shape: tuple[int, int] | None = None
+        if isinstance(left, Tensor) and isinstance(right, Tensor):
+            if left.shape != right.shape:
+                return Undefined(
+                    f"`{name}` has the shape {shape_text(left.shape)} in the first branch of {where}, "
+                    f"but {shape_text(right.shape)} in the second"
+                )
+            shape = left.shape
+        elif isinstance(left, Tensor) or isinstance(right, Tensor):
+            matrix, other = (left, right) if isinstance(left, Tensor) else (right, left)
+            assert isinstance(matrix, Tensor)
+            if matrix.shape != (1, 1) or not _is_scalar(other):
+                return Undefined(
+                    f"`{name}` is {left.describe()} in the first branch of {where}, but {right.describe()} in the second",
+                    "make both matrices of one shape, for example with kl.full_like" if _is_scalar(other) else None,
+                )
+            shape = (1, 1)
+        elif not (_is_scalar(left) and _is_scalar(right)):
+            return Undefined(
+                f"`{name}` is {left.describe()} in the first branch of {where}, but {right.describe()} in the second"
+            )
+        first, second = (
+            self._yielded(value, shape, block) for value, block in ((left, then), (right, otherwise))
+        )
+        then.terminator.append(first)
+        otherwise.terminator.append(second)
+        return HostScalar(first) if shape is None else Tensor(first, *shape)
+
+    def _yielded(self, value: Value, shape: tuple[int, int] | None, block: Block) -> Any:
+        with self.builder.open_block(block):
+            if shape is None:
+                return self.semantic.host(value, "a branch")
+            return self.semantic.tensor(value, shape, "a branch")
+
+    # ---- expressions -------------------------------------------------------------------------------------------------
+
+    def expression(self, node: ast.expr) -> Value:
+        with self.at(node):
+            handler: Callable[[Any], Value] = getattr(self, f"_{type(node).__name__.lower()}")
+            return handler(node)
+
+    def _constant(self, node: ast.Constant) -> Value:
+        return Const(node.value)
+
+    def _tuple(self, node: ast.Tuple) -> Value:
+        return pack([self.expression(item) for item in node.elts])
+
+    def _name(self, node: ast.Name) -> Value:
+        frame = self.frame
+        if node.id in frame.variables:
+            value = frame.variables[node.id]
+            if isinstance(value, Undefined):
+                raise UpdateNameError(value.message, hint=value.hint)
+            return value
+        if node.id in frame.function.__code__.co_varnames:
+            message = frame.skipped.get(node.id, f"`{node.id}` is read before it is assigned")
+            raise UpdateNameError(message)
+        return self.capture(f"`{node.id}`", self._outer(node.id))
+
+    def _outer(self, name: str) -> Any:
+        """A name from outside the function: enclosing functions, module, builtins. Read anew each time."""
+        function = self.frame.function
+        code = function.__code__
+        if name in code.co_freevars:
+            cell = (function.__closure__ or ())[code.co_freevars.index(name)]
+            try:
+                return cell.cell_contents
+            except ValueError:
+                raise UpdateNameError(f"`{name}` of the enclosing function has no value yet") from None
+        if name in function.__globals__:
+            return function.__globals__[name]
+        if hasattr(builtins, name):
+            return getattr(builtins, name)
+        known = [*self.frame.variables, *function.__globals__]
+        close = difflib.get_close_matches(name, known, n=1)
+        raise UpdateNameError(f"`{name}` is not defined", hint=f"did you mean `{close[0]}`?" if close else None)
+
+    def capture(self, what: str, value: Any) -> Value:
+        """A value from outside as a constant, if it is of a kind that cannot change behind the compiler's back."""
+        if _is_static(value):
+            return Const(value)
+        raise UpdateTypeError(
+            f"{what} is a value of type {_type_name(value)} from outside the function",
+            hint="only numbers, strings, tuples, modules and functions can be read from outside; "
+            "pass anything else as an argument",
+        )
+
+    def _attribute(self, node: ast.Attribute) -> Value:
+        owner = self.expression(node.value)
+        if isinstance(owner, Tensor):
+            return self.semantic.attribute(owner, node.attr)
+        if not isinstance(owner, Const):
+            raise UpdateTypeError(f"{owner.describe()} has no attribute `{node.attr}`")
+        if isinstance(owner.value, types.ModuleType):
+            return self._module_attribute(owner.value, node.attr)
+        if node.attr.startswith("__"):
+            raise UnsupportedError(f"the attribute `{node.attr}` is not part of the language")
+        value = self.semantic.evaluate(lambda: getattr(owner.value, node.attr), f"`.{node.attr}`")
+        return self.capture(f"`.{node.attr}`", value)
+
+    def _module_attribute(self, module: types.ModuleType, name: str) -> Value:
+        try:
+            value = getattr(module, name)
+        except AttributeError:
+            public = [item for item in dir(module) if not item.startswith("_")]
+            close = difflib.get_close_matches(name, public, n=1)
+            raise UpdateNameError(
+                f"module `{module.__name__}` has no `{name}`", hint=f"did you mean `{close[0]}`?" if close else None
+            ) from None
+        return self.capture(f"`{module.__name__}.{name}`", value)
+
+    def _subscript(self, node: ast.Subscript) -> Value:
+        value, index = self.expression(node.value), self.expression(node.slice)
+        if isinstance(value, Tensor):
+            raise UnsupportedError(
+                "a matrix cannot be indexed", hint="updates work on whole matrices, rows or columns: see kl.sum(x, 'row')"
+            )
+        if not isinstance(index, Const):
+            raise UpdateTypeError(f"expects a constant index, but got {index.describe()}")
+        items = unpack(value)
+        if items is not None:
+            return self.semantic.evaluate(lambda: items[index.value], "indexing a tuple")  # type: ignore[no-any-return]
+        if isinstance(value, Const):
+            return self.capture("the item", self.semantic.evaluate(lambda: value.value[index.value], "indexing"))
+        raise UpdateTypeError(f"{value.describe()} cannot be indexed")
+
+    def _binop(self, node: ast.BinOp) -> Value:
+        left, right = self.expression(node.left), self.expression(node.right)
+        return self.semantic.binary(_BINARY[type(node.op)], left, right)
+
+    def _unaryop(self, node: ast.UnaryOp) -> Value:
+        operand = self.expression(node.operand)
+        if isinstance(node.op, ast.USub):
+            return self.semantic.negate(operand)
+        if isinstance(node.op, ast.UAdd):
+            return self.semantic.positive(operand)
+        if isinstance(operand, Phase):
+            return Phase(operand.period, operand.phase, not operand.negated)
+        return Const(not self.semantic.truth(operand, "`not`"))
+
+    def _boolop(self, node: ast.BoolOp) -> Value:
+        # As in Python the result is an operand, and the last one's truth value is never asked for.
+        is_and = isinstance(node.op, ast.And)
+        for item in node.values[:-1]:
+            value = self.expression(item)
+            with self.at(item):
+                if self.semantic.truth(value, "`and`" if is_and else "`or`") != is_and:
+                    return value
+        return self.expression(node.values[-1])
+
+    def _compare(self, node: ast.Compare) -> Value:
+        left = self.expression(node.left)
+        if len(node.ops) == 1:
+            return self.semantic.compare(_COMPARE[type(node.ops[0])], left, self.expression(node.comparators[0]))
+        result: Value = Const(True)
+        for operator, comparator in zip(node.ops, node.comparators, strict=True):
+            right = self.expression(comparator)
+            result = self.semantic.compare(_COMPARE[type(operator)], left, right)
+            if not isinstance(result, Const):
+                raise UnsupportedError(
+                    f"a chained comparison needs the truth value of {result.describe()}, "
+                    "which is not known while compiling",
+                    hint="nest the comparisons: kl.where(a < b, kl.where(b < c, x, y), y)",
+                )
+            if not self.semantic.truth(result, "a comparison"):
+                return result
+            left = right
+        return result
+
+    def _ifexp(self, node: ast.IfExp) -> Value:
+        condition = self.expression(node.test)
+        with self.at(node.test):
+            holds = self.semantic.truth(condition, "`if`")
+        return self.expression(node.body if holds else node.orelse)
+
+    def _joinedstr(self, node: ast.JoinedStr) -> Value:
+        return Const("".join(self._format(part) for part in node.values))
+
+    def _format(self, part: ast.expr) -> str:
+        if isinstance(part, ast.Constant):
+            return str(part.value)
+        assert isinstance(part, ast.FormattedValue)
+        value = self.expression(part.value)
+        if not isinstance(value, Const):
+            return self.semantic.format(value)
+        spec = self._joinedstr(part.format_spec).value if isinstance(part.format_spec, ast.JoinedStr) else ""  # type: ignore[attr-defined]
+        convert = {ord("r"): repr, ord("s"): str, ord("a"): ascii}.get(part.conversion, lambda item: item)
+        with self.at(part.value):
+            return str(self.semantic.evaluate(lambda: format(convert(value.value), spec), "formatting"))
+
+    # ---- calls -------------------------------------------------------------------------------------------------------
+
+    def _call(self, node: ast.Call) -> Value:
+        callee = self.expression(node.func)
+        if not isinstance(callee, Const):
+            raise UpdateTypeError(f"{callee.describe()} cannot be called")
+        function = callee.value
+        if isinstance(function, Builtin):
+            return self._call_builtin(node, function)
+        if isinstance(function, Role):
+            raise UpdateTypeError(f"`{function!r}` is an annotation of an argument, not a function")
+        if hasattr(function, "_kaon_inline"):
+            return self._call_helper(node, function)
+        return self._call_python(node, function)
+
+    def _call_builtin(self, node: ast.Call, function: Builtin) -> Value:
+        rule = getattr(self.semantic, function.name)
+        if function.name == "static_print":
+            arguments = self._arguments(node)
+            return self.semantic.static_print([self.expression(item) for item in arguments])
+        bound = self._bind_arguments(node, f"kl.{function.name}", function.__signature__)
+        try:
+            result: Value = rule(**{name: value for name, (value, _) in bound.items()})
+        except LanguageError as error:
+            place = bound.get(error.argument or "", (None, None))[1]
+            if error.location is None and place is not None:
+                error.location = self.locate(place)
+            raise
+        return result
+
+    def _arguments(self, node: ast.Call) -> list[ast.expr]:
+        if node.keywords:
+            raise UpdateTypeError(f"unexpected keyword argument `{node.keywords[0].arg}`")
+        return node.args
+
+    def _bind_arguments(
+        self, node: ast.Call, name: str, signature: inspect.Signature
+    ) -> dict[str, tuple[Value, ast.expr | None]]:
+        """Match a call with a signature by Python's rules; each parameter's value and where it is written."""
+        parameters = list(signature.parameters.values())
+        positional = [item for item in parameters if item.kind != item.KEYWORD_ONLY]
+        if len(node.args) > len(positional):
+            with self.at(node.args[len(positional)]):
+                count = len(positional)
+                hint = None
+                if len(parameters) > count:
+                    hint = f"`{parameters[count].name}` is keyword-only"
+                raise UpdateTypeError(
+                    f"`{name}` takes {count or 'no'} positional argument{'' if count == 1 else 's'}, "
+                    f"but got {len(node.args)}",
+                    hint=hint,
+                )
+        written: dict[str, ast.expr] = {}
+        for parameter, argument in zip(positional, node.args, strict=False):
+            written[parameter.name] = argument
+        by_keyword = {item.name for item in parameters if item.kind != item.POSITIONAL_ONLY}
+        for keyword in node.keywords:
+            assert keyword.arg is not None
+            with self.at(keyword):
+                if keyword.arg not in by_keyword:
+                    close = difflib.get_close_matches(keyword.arg, by_keyword, n=1)
+                    hint = f"did you mean `{close[0]}`?" if close else f"it takes {_list(list(signature.parameters))}"
+                    raise UpdateTypeError(f"`{name}` has no argument `{keyword.arg}`", hint=hint)
+                if keyword.arg in written:
+                    raise UpdateTypeError(f"`{name}` got two values for the argument `{keyword.arg}`")
+            written[keyword.arg] = keyword.value
+        values = {key: self.expression(argument) for key, argument in written.items()}
+        bound: dict[str, tuple[Value, ast.expr | None]] = {}
+        for parameter in parameters:
+            if parameter.name in values:
+                bound[parameter.name] = (values[parameter.name], written[parameter.name])
+            elif parameter.default is not parameter.empty:
+                bound[parameter.name] = (
+                    self.capture(f"the default of `{parameter.name}`", parameter.default), None,
+                )  # fmt: skip
+            else:
+                raise UpdateTypeError(f"`{name}` misses the argument `{parameter.name}`")
+        return bound
+
+    def _call_helper(self, node: ast.Call, helper: Function) -> Value:
+        if any(frame.source is helper.source for frame in self._frames):
+            raise UnsupportedError(
+                f"`{helper.name}` calls itself", hint="helpers are inlined: use a `for` loop over a constant range"
+            )
+        bound = self._bind_arguments(node, helper.name, helper.python_signature)
+        for name, (value, place) in bound.items():
+            if name in helper.constexprs and not isinstance(value, Const):
+                with self.at(place or node):
+                    raise UpdateTypeError(
+                        f"`{helper.name}` expects a constant for `{name}`, but got {value.describe()}"
+                    )
+        caller = self.locate(node)
+        frame = Frame(
+            helper.function, helper.source, caller, {name: value for name, (value, _) in bound.items()}
+        )
+        returned = self.run(frame)
+        return Const(None) if returned is None else returned.value
+
+    def _call_python(self, node: ast.Call, function: Any) -> Value:
+        name = _callable_name(function)
+        if function in (min, max):
+            return self._call_extremum(node, function.__name__)
+        if function is abs:
+            return self.semantic.abs(self._single(node, "abs"))
+        if _is_constant_function(function):
+            return self._call_constant(node, function, name)
+        library = (getattr(function, "__module__", None) or type(function).__module__ or "").split(".")[0]
+        if library in _ARRAY_LIBRARIES:
+            raise UnsupportedError(
+                f"`{name}` works on arrays in memory, but an update is compiled before there are any",
+                hint=_instead(name.rsplit(".", 1)[-1]) or "use the functions of kaon.language",
+            )
+        if isinstance(function, FunctionType):
+            raise UpdateTypeError(
+                f"`{name}` is a plain Python function", hint="decorate it with @kaon.function to call it here"
+            )
+        if hasattr(function, "_kaon_update"):
+            raise UpdateTypeError(
+                f"`{name}` is an update, which cannot be called from another",
+                hint="move what both share into an @kaon.function",
+            )
+        if not callable(function):
+            raise UpdateTypeError(f"{Const(function).describe()} cannot be called")
+        hint = _INSTEAD.get(name) or _instead(name) or "use the functions of kaon.language"
+        raise UnsupportedError(f"`{name}` is not part of the language", hint=hint)
+
+    def _single(self, node: ast.Call, name: str) -> Value:
+        arguments = self._arguments(node)
+        if len(arguments) != 1:
+            raise UpdateTypeError(f"`{name}` takes 1 argument, but got {len(arguments)}")
+        return self.expression(arguments[0])
+
+    def _call_extremum(self, node: ast.Call, name: str) -> Value:
+        values = [self.expression(argument) for argument in self._arguments(node)]
+        if len(values) == 1:
+            items = unpack(values[0])
+            if isinstance(values[0], Tensor):
+                raise UnsupportedError(
+                    f"`{name}` of a matrix would compare its rows", hint=f"use kl.{name}(x) for its largest value"
+                    if name == "max" else f"use kl.{name}(x) for its smallest value",
+                )  # fmt: skip
+            if items is None and not isinstance(values[0], Const):
+                raise UpdateTypeError(f"`{name}` expects several numbers or a tuple, but got {values[0].describe()}")
+            if items is None:
+                return self._call_constant(node, {"min": min, "max": max}[name], name)
+            values = list(items)
+        if not values:
+            raise UpdateTypeError(f"`{name}` expects at least 1 value, but got none")
+        return self.semantic.python_extremum(name, values)
+
+    def _call_constant(self, node: ast.Call, function: Any, name: str) -> Value:
+        """Compute a Python function on constants while compiling."""
+        values = [self.expression(argument) for argument in node.args]
+        keywords = {str(keyword.arg): self.expression(keyword.value) for keyword in node.keywords}
+        if function is len and len(values) == 1:
+            items = unpack(values[0])
+            if items is not None:
+                return Const(len(items))
+        if function is float and len(values) == 1 and isinstance(values[0], HostScalar):
+            return values[0]
+        for argument, value in zip([*node.args, *(k.value for k in node.keywords)], [*values, *keywords.values()]):
+            if not isinstance(value, Const):
+                with self.at(argument):
+                    raise UnsupportedError(
+                        f"`{name}` is for constants only, but got {value.describe()}",
+                        hint=_instead_on(function, value),
+                    )
+        result = self.semantic.evaluate(
+            lambda: function(
+                *(value.value for value in values),  # type: ignore[attr-defined]
+                **{key: value.value for key, value in keywords.items()},  # type: ignore[attr-defined]
+            ),
+            f"`{name}`",
+        )
+        if function in (enumerate, zip, reversed):
+            result = tuple(result)
+        return self.capture(f"the result of `{name}`", result)
+
+
+def _assigned_names(statements: Sequence[ast.stmt]) -> list[str]:
+    return [
+        node.id
+        for statement in statements
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+
+
+def _is_scalar(value: Value) -> bool:
+    return isinstance(value, HostScalar) or (isinstance(value, Const) and is_number(value.value))
+
+
+def _same_constant(a: Any, b: Any) -> bool:
+    # 1 == 1.0 == True in Python, but they are different constants; repr tells 0.0 from -0.0 as well.
+    return a is b or (type(a) is type(b) and repr(a) == repr(b) and bool(a == b))
+
+
+def _is_static(value: Any) -> bool:
+    """May an update read this Python object? Immutable data, modules and callables (calling them is another matter)."""
+    if value is None or isinstance(value, (bool, int, float, str, range, numbers.Real, Coefficients, enum.Enum)):
+        return True
+    if isinstance(value, tuple):
+        return all(_is_static(item) for item in value)
+    return isinstance(value, (types.ModuleType, Builtin, Role)) or callable(value)
+
+
+def _is_constant_function(function: Any) -> bool:
+    if any(function is item for item in _CONSTANT_FUNCTIONS):
+        return True
+    owner = getattr(function, "__self__", None)
+    if isinstance(function, types.BuiltinFunctionType):
+        return getattr(function, "__module__", None) == "math" or isinstance(owner, (str, int, float, tuple))
+    if isinstance(owner, Coefficients):
+        return True
+    return isinstance(function, FunctionType) and function.__module__ == coefficient_tables.__name__
+
+
+def _instead(name: str) -> str | None:
+    """A hint to the function of the language that is called alike."""
+    from kaon import language
+
+    known = {"linalg_norm": "norm", "dist": "norm", "fabs": "abs", "tensordot": "dot", "matmul": "@"}
+    name = known.get(name, name)
+    if name == "@":
+        return "use the operator `@`"
+    return f"use kl.{name}" if isinstance(getattr(language, name, None), Builtin) else None
+
+
+def _instead_on(function: Any, value: Value) -> str | None:
+    if function is len and isinstance(value, Tensor):
+        return "use x.rows and x.cols"
+    if isinstance(value, Comparison):
+        return "turn it into numbers with kl.where(condition, 1.0, 0.0)"
+    if function is int:
+        return "use kl.floor"
+    return _instead(_callable_name(function).rsplit(".", 1)[-1])
+
+
+def _callable_name(function: Any) -> str:
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or type(function).__name__
+    module = getattr(function, "__module__", None)
+    if module in (None, "builtins", "__main__") or isinstance(function, FunctionType) or not isinstance(module, str):
+        return str(name)
+    return f"{module.split('.')[0]}.{name}"
+
+
+def _type_name(value: Any) -> str:
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+def _list(names: Sequence[str]) -> str:
+    quoted = [f"`{name}`" for name in names]
+    if len(quoted) <= 1:
+        return quoted[0] if quoted else "no arguments"
+    return ", ".join(quoted[:-1]) + " and " + quoted[-1]
+
+
+__all__ = ["AstVisitor", "Frame", "Returned"]

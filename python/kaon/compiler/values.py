@@ -1,0 +1,122 @@
+"""What an expression of an update evaluates to while it is being compiled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kaon.compiler.emit import SsaValue
+
+
+class Value:
+    """Base class of compile-time and symbolic values."""
+
+    def describe(self) -> str:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class Const(Value):
+    """A Python value known while compiling: numbers, strings, tuples, modules, functions."""
+
+    value: Any
+
+    def describe(self) -> str:
+        kind = type(self.value).__name__
+        if self.value is None or isinstance(self.value, bool):
+            return f"the constant {self.value}"
+        if isinstance(self.value, (int, float, str)):
+            return f"the constant {self.value!r}"
+        return f"a constant of type {kind}"
+
+
+@dataclass(frozen=True, eq=False)
+class HostScalar(Value):
+    """A float64 number evaluated on the host once per step."""
+
+    ssa: SsaValue
+
+    def describe(self) -> str:
+        return "a run-time scalar"
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor(Value):
+    """A matrix of the update's compute type: MxN, one value per row Mx1, per column 1xN, or a single value 1x1."""
+
+    ssa: SsaValue
+    rows: int
+    cols: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows, self.cols
+
+    def describe(self) -> str:
+        return f"a {self.rows}x{self.cols} matrix"
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison(Value):
+    """A comparison with at least one symbolic side; emitted where ``kl.where`` uses it, in the shape needed there."""
+
+    predicate: str
+    lhs: Value
+    rhs: Value
+
+    @property
+    def is_tensor(self) -> bool:
+        return isinstance(self.lhs, Tensor) or isinstance(self.rhs, Tensor)
+
+    def describe(self) -> str:
+        return "a comparison of matrices" if self.is_tensor else "a comparison of run-time scalars"
+
+
+@dataclass(frozen=True, eq=False)
+class Phase(Value):
+    """The condition of ``kl.every``."""
+
+    period: int
+    phase: int
+    negated: bool = False
+
+    def describe(self) -> str:
+        return "the condition `kl.every(...)`"
+
+
+@dataclass(frozen=True, eq=False)
+class TupleValue(Value):
+    """A tuple with at least one symbolic item."""
+
+    items: tuple[Value, ...]
+
+    def describe(self) -> str:
+        return f"a tuple of {len(self.items)} values"
+
+
+@dataclass(frozen=True, eq=False)
+class Undefined(Value):
+    """A name that has no usable value here; reading it is the error that ``message`` describes."""
+
+    message: str
+    hint: str | None = None
+
+    def describe(self) -> str:
+        return "an undefined value"
+
+
+def pack(items: list[Value] | tuple[Value, ...]) -> Value:
+    """A constant tuple when every item is constant, a :class:`TupleValue` otherwise."""
+    constants = [item.value for item in items if isinstance(item, Const)]
+    if len(constants) == len(items):
+        return Const(tuple(constants))
+    return TupleValue(tuple(items))
+
+
+def unpack(value: Value) -> tuple[Value, ...] | None:
+    """The items of a tuple value, or None if it is not a tuple."""
+    if isinstance(value, TupleValue):
+        return value.items
+    if isinstance(value, Const) and isinstance(value.value, tuple):
+        return tuple(Const(item) for item in value.value)
+    return None
