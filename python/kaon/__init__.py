@@ -1,7 +1,7 @@
 """Kaon: a kernel DSL and compiler for matrix optimizers.
 
-Importing this package needs neither torch nor the compiled extension; ``kaon.optim`` and ``kaon.optimizer`` load torch when
-they are first used.
+Importing this package needs neither torch nor the compiled extension; ``kaon.optim`` and ``kaon.optimizer`` load torch
+when they are first used.
 """
 
 from __future__ import annotations

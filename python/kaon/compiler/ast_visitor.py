@@ -71,6 +71,7 @@ class Frame:
     source: FunctionSource
     caller: SourceLocation | None
     variables: dict[str, Value]
+    # Names that `+=` and the like may not change: for the caller's arrays that would mean a change in place.
     read_only: frozenset[str] = frozenset()
     # Why a local variable has no value: it is assigned only where a constant condition does not lead.
     skipped: dict[str, str] = field(default_factory=dict)
@@ -165,6 +166,11 @@ class AstVisitor:
     def _augassign(self, node: ast.AugAssign) -> None:
         if not isinstance(node.target, ast.Name):
             self.bind(node.target, Const(None))
+        if node.target.id in self.frame.read_only:  # type: ignore[union-attr]
+            raise RoleError(
+                f"the gradient `{node.target.id}` is read-only, but is changed here",  # type: ignore[union-attr]
+                hint="assign a new value instead, as in `d = g + ...`",
+            )
         name = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)  # type: ignore[union-attr]
         current = self.expression(name)
         operand = self.expression(node.value)
@@ -189,11 +195,6 @@ class AstVisitor:
                 )
 
     def _bind_name(self, name: str, value: Value) -> None:
-        if name in self.frame.read_only:
-            raise RoleError(
-                f"the gradient `{name}` is read-only, but is assigned here",
-                hint="give the result another name",
-            )
         if isinstance(value, (Tensor, HostScalar)) and value.ssa.hint is None:
             value.ssa.hint = name
         self.frame.variables[name] = value
@@ -312,7 +313,8 @@ class AstVisitor:
             assert isinstance(matrix, Tensor)
             if matrix.shape != (1, 1) or not _is_scalar(other):
                 return Undefined(
-                    f"`{name}` is {left.describe()} in the first branch of {where}, but {right.describe()} in the second",
+                    f"`{name}` is {left.describe()} in the first branch of {where}, "
+                    f"but {right.describe()} in the second",
                     "make both matrices of one shape, for example with kl.full_like" if _is_scalar(other) else None,
                 )
             shape = (1, 1)
@@ -320,9 +322,7 @@ class AstVisitor:
             return Undefined(
                 f"`{name}` is {left.describe()} in the first branch of {where}, but {right.describe()} in the second"
             )
-        first, second = (
-            self._yielded(value, shape, block) for value, block in ((left, then), (right, otherwise))
-        )
+        first, second = (self._yielded(value, shape, block) for value, block in ((left, then), (right, otherwise)))
         then.terminator.append(first)
         otherwise.terminator.append(second)
         return HostScalar(first) if shape is None else Tensor(first, *shape)
@@ -414,13 +414,14 @@ class AstVisitor:
         value, index = self.expression(node.value), self.expression(node.slice)
         if isinstance(value, Tensor):
             raise UnsupportedError(
-                "a matrix cannot be indexed", hint="updates work on whole matrices, rows or columns: see kl.sum(x, 'row')"
+                "a matrix cannot be indexed",
+                hint="updates work on whole matrices, rows or columns: see kl.sum(x, 'row')",
             )
         if not isinstance(index, Const):
             raise UpdateTypeError(f"expects a constant index, but got {index.describe()}")
         items = unpack(value)
         if items is not None:
-            return self.semantic.evaluate(lambda: items[index.value], "indexing a tuple")  # type: ignore[no-any-return]
+            return self.semantic.evaluate(lambda: items[index.value], "indexing a tuple")
         if isinstance(value, Const):
             return self.capture("the item", self.semantic.evaluate(lambda: value.value[index.value], "indexing"))
         raise UpdateTypeError(f"{value.describe()} cannot be indexed")
@@ -485,7 +486,8 @@ class AstVisitor:
         if not isinstance(value, Const):
             return self.semantic.format(value)
         spec = self._joinedstr(part.format_spec).value if isinstance(part.format_spec, ast.JoinedStr) else ""  # type: ignore[attr-defined]
-        convert = {ord("r"): repr, ord("s"): str, ord("a"): ascii}.get(part.conversion, lambda item: item)
+        conversions: dict[int, Callable[[Any], Any]] = {ord("r"): repr, ord("s"): str, ord("a"): ascii}
+        convert = conversions.get(part.conversion, lambda item: item)
         with self.at(part.value):
             return str(self.semantic.evaluate(lambda: format(convert(value.value), spec), "formatting"))
 
@@ -569,7 +571,7 @@ class AstVisitor:
         return bound
 
     def _call_helper(self, node: ast.Call, helper: Function) -> Value:
-        if any(frame.source is helper.source for frame in self._frames):
+        if any(frame.source is helper.definition for frame in self._frames):
             raise UnsupportedError(
                 f"`{helper.name}` calls itself", hint="helpers are inlined: use a `for` loop over a constant range"
             )
@@ -581,9 +583,7 @@ class AstVisitor:
                         f"`{helper.name}` expects a constant for `{name}`, but got {value.describe()}"
                     )
         caller = self.locate(node)
-        frame = Frame(
-            helper.function, helper.source, caller, {name: value for name, (value, _) in bound.items()}
-        )
+        frame = Frame(helper.function, helper.definition, caller, {name: value for name, (value, _) in bound.items()})
         returned = self.run(frame)
         return Const(None) if returned is None else returned.value
 
@@ -649,7 +649,8 @@ class AstVisitor:
                 return Const(len(items))
         if function is float and len(values) == 1 and isinstance(values[0], HostScalar):
             return values[0]
-        for argument, value in zip([*node.args, *(k.value for k in node.keywords)], [*values, *keywords.values()]):
+        written = [*node.args, *(keyword.value for keyword in node.keywords)]
+        for argument, value in zip(written, [*values, *keywords.values()], strict=True):
             if not isinstance(value, Const):
                 with self.at(argument):
                     raise UnsupportedError(

@@ -53,7 +53,7 @@ def symbol_name(name: str) -> str:
 
 
 def location_text(location: SourceLocation | None, name: str | None = None) -> str:
-    """``loc(...)``: file, line and column; helper calls as call sites; wrapped in the variable's name if there is one."""
+    """``loc(...)``: file, line and column; helper calls as call sites; wrapped in the variable's name if it has one."""
     if location is None:
         return "loc(unknown)"
     *inner, outermost = [_position(item) for item in location.chain()]

@@ -1,7 +1,7 @@
 """Source locations and the closed family of front-end errors.
 
-Every error a user can cause in an update carries where it happened: file, line, column, the source line with a caret run
-under the offending text, and the chain of helper calls that led there. Compiler frames never show.
+Every error a user can cause in an update carries where it happened: file, line, column, the source line with a caret
+run under the offending text, and the chain of helper calls that led there. Compiler frames never show.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Finds the source text of a function, and makes sure that it is the text of that very function.
 
-The whole file (or cell) is parsed and the definition looked up by name and line, so that indentation, tabs, continuation
-lines and decorators need no special treatment. The definition found is compiled again and its bytecode compared with the
-running function's: a file edited after import, or an unrelated text under the same file name, is refused.
+The whole file (or cell) is parsed and the definition looked up by name and line, so that indentation, tabs,
+continuation lines and decorators need no special treatment. The definition found is compiled again and its bytecode
+compared with the running function's: a file edited after import, or an unrelated text under the same file name, is
+refused.
 """
 
 from __future__ import annotations
-
 import __future__
 
 import ast
@@ -55,6 +55,13 @@ class FunctionSource:
         found = text.find(self.name, column)
         end = found + len(self.name) if found >= 0 else len(text.rstrip())
         return self._make(line, column, end, text, caller)
+
+    def text(self) -> str:
+        """The definition with its decorators, unindented."""
+        first = min([self.node.lineno, *(item.lineno for item in self.node.decorator_list)])
+        lines = self.lines[first - 1 : self.node.end_lineno]
+        margin = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
+        return "\n".join(line.removeprefix(margin) for line in lines) + "\n"
 
     def _make(self, line: int, column: int, end: int, text: str, caller: SourceLocation | None) -> SourceLocation:
         return SourceLocation(

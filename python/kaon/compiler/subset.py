@@ -102,7 +102,7 @@ class _Checker(ast.NodeVisitor):
             raise self.refuse(
                 node,
                 f"the operator `{_OPERATORS[type(operator)]}` is not part of the language",
-                "combine conditions on constants with `and`, `or`, `not`, and conditions on matrices with nested kl.where",
+                "combine conditions on constants with `and`, `or`, `not`, those on matrices with nested kl.where",
             )
 
     def visit_Call(self, node: ast.Call) -> None:
@@ -117,9 +117,7 @@ class _Checker(ast.NodeVisitor):
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
         if node not in self._messages:
-            raise self.refuse(
-                node, "an f-string is allowed only as a message of kl.static_assert or kl.static_print"
-            )
+            raise self.refuse(node, "an f-string is allowed only as a message of kl.static_assert or kl.static_print")
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:

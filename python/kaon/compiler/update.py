@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, NoReturn
@@ -21,7 +21,6 @@ from kaon.compiler.errors import (
     UnsupportedError,
     UpdateSyntaxError,
     UpdateTypeError,
-    UpdateValueError,
 )
 from kaon.compiler.source import FunctionSource, function_source
 from kaon.compiler.subset import check_subset
@@ -55,7 +54,7 @@ REQUIRED = _Required()
 
 @dataclass(frozen=True)
 class StateSpec:
-    """A state: its kind says its shape, MxN (``"matrix"``), Mx1 (``"row"``), 1xN (``"column"``) or 1x1 (``"scalar"``)."""
+    """A state; ``kind`` says its shape: ``"matrix"`` MxN, ``"row"`` Mx1, ``"column"`` 1xN, ``"scalar"`` 1x1."""
 
     name: str
     kind: str
@@ -80,6 +79,10 @@ class ConstexprSpec:
 
     name: str
     default: Any = REQUIRED
+
+    @property
+    def required(self) -> bool:
+        return self.default is REQUIRED
 
 
 @dataclass(frozen=True)
@@ -106,22 +109,25 @@ class Function:
     """A helper that updates can call; made by ``@kaon.function``. Its body is inlined at each call."""
 
     _kaon_inline = True
+    __name__: str
+    __qualname__: str
 
-    def __init__(self, function: FunctionType) -> None:
-        self.source = function_source(function, "kaon.function")
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.definition = function_source(function, "kaon.function")
+        assert isinstance(function, FunctionType)
         self.function = function
-        self.name = self.source.name
-        self.python_signature = _python_signature(function, self.source)
-        annotations = _annotations(self.python_signature, self.source)
+        self.name = self.definition.name
+        self.python_signature = _python_signature(function, self.definition)
+        annotations = _annotations(self.python_signature, self.definition)
         for name, annotation in annotations.items():
             if isinstance(annotation, Role) and annotation is not core.constexpr:
                 raise UpdateSyntaxError(
                     f"the helper argument `{name}` has the role {annotation!r}, but helpers take kl.constexpr only",
                     hint="leave out the annotation: helpers take any value",
-                    location=_argument_location(self.source, name),
+                    location=_argument_location(self.definition, name),
                 )
         self.constexprs = frozenset(name for name, role in annotations.items() if role is core.constexpr)
-        check_subset(self.source)
+        check_subset(self.definition)
         _copy_metadata(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -152,13 +158,21 @@ class Update:
     """
 
     _kaon_update = True
+    __name__: str
+    __qualname__: str
 
-    def __init__(self, function: FunctionType) -> None:
-        self.source = function_source(function, "kaon.update")
+    @property
+    def source(self) -> str:
+        """The text of the function with its decorators, without the indentation of an enclosing block."""
+        return self.definition.text()
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.definition = function_source(function, "kaon.update")
+        assert isinstance(function, FunctionType)
         self.function = function
-        self.name = self.source.name
-        self.signature, self._roles = _read_signature(function, self.source)
-        check_subset(self.source)
+        self.name = self.definition.name
+        self.signature = _read_signature(function, self.definition)
+        check_subset(self.definition)
         _copy_metadata(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -190,19 +204,21 @@ class Update:
         for spec in self.signature.constexprs:
             value = given.pop(spec.name, spec.default)
             if value is REQUIRED:
-                raise self._error(UpdateTypeError, f"update `{self.name}` misses the constexpr `{spec.name}`", spec.name)
+                raise self._error(
+                    UpdateTypeError, f"update `{self.name}` misses the constexpr `{spec.name}`", spec.name
+                )
             bound[spec.name] = _checked_constexpr(self, spec.name, value)
         if given:
             known = ", ".join(f"`{spec.name}`" for spec in self.signature.constexprs) or "none"
             raise UpdateTypeError(
                 f"update `{self.name}` has no constexpr `{next(iter(given))}`",
                 hint=f"its constexprs: {known}",
-                location=self.source.header_location(),
+                location=self.definition.header_location(),
             )
         return bound
 
     def _error(self, kind: type[LanguageError], message: str, argument: str, hint: str | None = None) -> LanguageError:
-        return kind(message, hint=hint, location=_argument_location(self.source, argument))
+        return kind(message, hint=hint, location=_argument_location(self.definition, argument))
 
     def specialize(
         self,
@@ -218,8 +234,8 @@ class Update:
 
         Args:
             rows, cols: the matrix's shape, both at least 1.
-            param_dtype, grad_dtype: storage types, one of ``f32 f64 bf16 f16``. Computed in f64 if the parameter is f64,
-                in f32 otherwise; states have the compute type.
+            param_dtype, grad_dtype: storage types, one of ``f32 f64 bf16 f16``. Computed in f64 if the parameter is
+                f64, in f32 otherwise; states have the compute type.
             constexprs: values by name; the others take their defaults.
             symbol: the name of the emitted function.
 
@@ -233,7 +249,7 @@ class Update:
             raise error.with_traceback(None) from None
         except RecursionError:
             raise UnsupportedError(
-                "an expression of this update is nested too deeply", location=self.source.header_location()
+                "an expression of this update is nested too deeply", location=self.definition.header_location()
             ) from None
 
 
@@ -253,13 +269,13 @@ class _Specialization:
         for name, value in (("rows", rows), ("cols", cols)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ShapeError(f"update `{update.name}` expects {name} >= 1, but got {value!r}")
-        for name, value in (("param_dtype", param_dtype), ("grad_dtype", grad_dtype)):
-            if value not in STORAGE_TYPES:
+        for name, dtype in (("param_dtype", param_dtype), ("grad_dtype", grad_dtype)):
+            if dtype not in STORAGE_TYPES:
                 raise UpdateTypeError(
-                    f"update `{update.name}` expects {name} to be one of {', '.join(STORAGE_TYPES)}, but got {value!r}"
+                    f"update `{update.name}` expects {name} to be one of {', '.join(STORAGE_TYPES)}, but got {dtype!r}"
                 )
         self.update = update
-        self.source = update.source
+        self.source = update.definition
         self.shape = (rows, cols)
         self.param_dtype, self.grad_dtype = param_dtype, grad_dtype
         self.dtype = "f64" if param_dtype == "f64" else "f32"
@@ -426,10 +442,9 @@ def _annotations(signature: inspect.Signature, source: FunctionSource) -> dict[s
     return {name: parameter.annotation for name, parameter in signature.parameters.items()}
 
 
-def _read_signature(function: FunctionType, source: FunctionSource) -> tuple[Signature, dict[str, Role]]:
+def _read_signature(function: FunctionType, source: FunctionSource) -> Signature:
     """Sort the arguments by role and check their defaults."""
     python_signature = _python_signature(function, source)
-    roles: dict[str, Role] = {}
     states: list[StateSpec] = []
     scalars: list[ScalarSpec] = []
     constexprs: list[ConstexprSpec] = []
@@ -449,7 +464,6 @@ def _read_signature(function: FunctionType, source: FunctionSource) -> tuple[Sig
             raise RoleError(
                 "no argument can be named `step`", hint="the number of the step is kl.step()", location=where
             )
-        roles[name] = role
         has_default = default is not parameter.empty
         if role in (core.param, core.grad):
             if role in single:
@@ -476,10 +490,8 @@ def _read_signature(function: FunctionType, source: FunctionSource) -> tuple[Sig
             raise RoleError(
                 f"update `{source.name}` needs one {role!r}, but has none", location=source.header_location()
             )
-    signature = Signature(
-        single[core.param], single[core.grad], tuple(states), tuple(scalars), tuple(constexprs)
-    )
-    return signature, roles
+    signature = Signature(single[core.param], single[core.grad], tuple(states), tuple(scalars), tuple(constexprs))
+    return signature
 
 
 def _argument_location(source: FunctionSource, name: str) -> SourceLocation:
@@ -508,11 +520,11 @@ def _importable_name(target: Any, function: FunctionType) -> str:
     return function.__qualname__
 
 
-def update(function: FunctionType) -> Update:
+def update(function: Callable[..., Any]) -> Update:
     """Decorator: make an optimizer update of a function on matrices.
 
-    Every argument has a role, given by its annotation (``kl.param``, ``kl.grad``, ``kl.state``, ...). The function returns
-    the new parameter and then every new state, in the order of the arguments. See ``docs/language.md``.
+    Every argument has a role, given by its annotation (``kl.param``, ``kl.grad``, ``kl.state``, ...). The function
+    returns the new parameter and then every new state, in the order of the arguments. See ``docs/language.md``.
 
     Raises:
         SourceError: the function's source text cannot be read.
@@ -524,7 +536,7 @@ def update(function: FunctionType) -> Update:
         raise error.with_traceback(None) from None
 
 
-def function(function: FunctionType) -> Function:
+def function(function: Callable[..., Any]) -> Function:
     """Decorator: make a helper that updates, and other helpers, can call. It is inlined at each call.
 
     Raises:

@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 from kaon.language import coefficients
+from kaon.language.coefficients import (
+    CANS,
+    CLASSICAL_QUINTIC,
+    CUBIC,
+    CUBIC5,
+    DEEPSEEK_V4,
+    KELLER_JORDAN,
+    POLAR_EXPRESS,
+    POLAR_EXPRESS_NANOGPT,
+    QUINTIC,
+    TURBO_MUON,
+    YOU,
+    Coefficients,
+)
 from kaon.language.core import (
     abs,
     apply,
@@ -46,6 +60,18 @@ from kaon.language.core import (
 )
 
 __all__ = [
+    "CANS",
+    "CLASSICAL_QUINTIC",
+    "CUBIC",
+    "CUBIC5",
+    "DEEPSEEK_V4",
+    "KELLER_JORDAN",
+    "POLAR_EXPRESS",
+    "POLAR_EXPRESS_NANOGPT",
+    "QUINTIC",
+    "TURBO_MUON",
+    "YOU",
+    "Coefficients",
     "abs",
     "apply",
     "coefficients",

@@ -1,11 +1,11 @@
 """The public names of ``kaon.language``: roles, and the functions an update can call.
 
-The functions here carry signatures and documentation only; calling one from plain Python is an error. Their rules live in
-:mod:`kaon.language.semantic`, one method per function with the same parameters.
+The functions here carry signatures and documentation only; calling one from plain Python is an error. Their rules live
+in :mod:`kaon.language.semantic`, one method per function with the same parameters.
 
 Kinds of values: a *matrix* has a static shape MxN (values per row are Mx1, per column 1xN, a single one 1x1); a
-*run-time scalar* is a float64 number evaluated on the host once per step (hyperparameters, the step count, and expressions
-of them); a *constant* is a Python value known while compiling.
+*run-time scalar* is a float64 number evaluated on the host once per step (hyperparameters, the step count, and
+expressions of them); a *constant* is a Python value known while compiling.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from kaon.compiler.errors import CallError
 from kaon.language.coefficients import KELLER_JORDAN, Coefficients
@@ -27,6 +27,7 @@ class Role:
     def __init__(self, name: str, summary: str) -> None:
         self.name = name
         self.__doc__ = summary
+        self.__module__ = __name__
 
     def __repr__(self) -> str:
         return f"kl.{self.name}"
@@ -37,7 +38,14 @@ class Role:
 
 if TYPE_CHECKING:
     # For type checkers an annotated argument is whatever the expression needs.
-    param = grad = state = row_state = column_state = scalar_state = scalar = constexpr = Any
+    param: TypeAlias = Any
+    grad: TypeAlias = Any
+    state: TypeAlias = Any
+    row_state: TypeAlias = Any
+    column_state: TypeAlias = Any
+    scalar_state: TypeAlias = Any
+    scalar: TypeAlias = Any
+    constexpr: TypeAlias = Any
 else:
     param = Role("param", "The parameter, MxN; exactly one, first.")
     grad = Role("grad", "The gradient, MxN; exactly one; read-only.")
@@ -48,16 +56,13 @@ else:
     scalar = Role("scalar", "A float64 hyperparameter that may change every step without recompiling.")
     constexpr = Role("constexpr", "A value known while compiling: any hashable Python value.")
 
-for _role in () if TYPE_CHECKING else (param, grad, state, row_state, column_state, scalar_state, scalar, constexpr):
-    _role.__module__ = __name__
-
 
 class Builtin:
     """A function of the language. Calling it from plain Python raises :class:`kaon.errors.CallError`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
-        del self.__wrapped__  # the stub has no body to find
+        del self.__dict__["__wrapped__"]  # the stub has no body to find
         self.name = function.__name__
         self.__signature__ = inspect.signature(function)
 
@@ -183,7 +188,7 @@ def min(x: Any, along: str = "all") -> Any:
 
 @builtin
 def norm(x: Any, along: str = "all") -> Any:
-    """Euclidean norm of each row, each column, or all (see :func:`sum`); never overflows or vanishes for finite input."""
+    """Euclidean norm of each row, each column, or all (see :func:`sum`); safe for any scale of finite input."""
 
 
 @builtin
@@ -210,7 +215,7 @@ def full_like(x: Any, value: Any) -> Any:
 
 
 @builtin
-def normalize(x: Any, along: str = "all", epsilon: float = 1e-12, form: str = "max", norm_scale: float = 1.0) -> Any:
+def normalize(x: Any, along: str = "all", epsilon: float = 0.0, form: str = "max", norm_scale: float = 1.0) -> Any:
     """``x`` divided by its norm, or each row or column by its own.
 
     With ``n = norm_scale * norm``: ``form="max"`` divides by ``max(n, epsilon)``, ``form="add"`` by ``n + epsilon``.
@@ -219,12 +224,12 @@ def normalize(x: Any, along: str = "all", epsilon: float = 1e-12, form: str = "m
 
 
 @builtin
-def row_normalize(x: Any, epsilon: float = 1e-12, form: str = "max", norm_scale: float = 1.0) -> Any:
+def row_normalize(x: Any, epsilon: float = 0.0, form: str = "max", norm_scale: float = 1.0) -> Any:
     """Each row divided by its norm (:func:`normalize` along ``"row"``)."""
 
 
 @builtin
-def column_normalize(x: Any, epsilon: float = 1e-12, form: str = "max", norm_scale: float = 1.0) -> Any:
+def column_normalize(x: Any, epsilon: float = 0.0, form: str = "max", norm_scale: float = 1.0) -> Any:
     """Each column divided by its norm (:func:`normalize` along ``"column"``)."""
 
 
@@ -245,8 +250,8 @@ def newton_schulz(
 
     Args:
         steps: constant, at least 1; default: the table's own number (5 for Keller Jordan's).
-        coefficients: a table of :mod:`kaon.language.coefficients`, its name, one ``(a, b, c)`` for all steps, or a tuple
-            with one ``(a, b, c)`` per step.
+        coefficients: a table of :mod:`kaon.language.coefficients`, its name, one ``(a, b, c)`` for all steps, or a
+            tuple with one ``(a, b, c)`` per step.
     """
 
 

@@ -1,8 +1,8 @@
 """The rules of the language: what each operator and function of :mod:`kaon.language.core` accepts and emits.
 
 Methods of :class:`Semantic` named like a function of ``core`` take that function's parameters as values. Constants are
-computed in Python; expressions of run-time scalars become ``f64`` operations of the host; everything else becomes operations
-on matrices of the update's compute type.
+computed in Python; expressions of run-time scalars become ``f64`` operations of the host; everything else becomes
+operations on matrices of the update's compute type.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ _HOST = "f64"
 _MAX_INTEGER_BITS = 4096
 _MAX_SEQUENCE = 1_000_000
 _MAX_UNROLLED = 10_000
+# Integer powers of matrices up to this one are written as products.
+_MAX_PRODUCT_POWER = 8
 
 _ARITHMETIC = {"+": "arith.addf", "-": "arith.subf", "*": "arith.mulf", "/": "arith.divf", "**": "math.powf"}
 _CONSTANT_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -114,17 +116,13 @@ class Semantic:
         if isinstance(value, Tensor):
             if value.shape == shape:
                 return value.ssa
-            return self.builder.emit_shared(
-                f"kaon.broadcast {{}} : {value.ssa.type} to {type_}", [value.ssa], type_
-            )
+            return self.builder.emit_shared(f"kaon.broadcast {{}} : {value.ssa.type} to {type_}", [value.ssa], type_)
         if isinstance(value, HostScalar) or (isinstance(value, Const) and is_number(value.value)):
             scalar = self.host(value, what)
             if self.dtype == "f32":
                 scalar = self.builder.emit_shared("arith.truncf {} : f64 to f32", [scalar], "f32")
             return self.builder.emit_shared(f"tensor.splat {{}} : {type_}", [scalar], type_)
-        raise UpdateTypeError(
-            f"{what} expects matrices and numbers, but got {value.describe()}", argument=argument
-        )
+        raise UpdateTypeError(f"{what} expects matrices and numbers, but got {value.describe()}", argument=argument)
 
     def _matrix(self, value: Value, what: str, argument: str | None = None) -> Tensor:
         if isinstance(value, Tensor):
@@ -168,7 +166,8 @@ class Semantic:
             return self.matmul(a, b)
         if symbol == "//":
             raise UnsupportedError(
-                "`//` is for constants only", hint="write kl.floor(a / b), which rounds towards minus infinity as Python"
+                "`//` is for constants only",
+                hint="write kl.floor(a / b), which rounds towards minus infinity as Python",
             )
         if symbol == "%":
             raise UnsupportedError(
@@ -184,14 +183,12 @@ class Semantic:
         return self._emit_host(f"{_ARITHMETIC[symbol]} {{}}, {{}}", [self.host(a, what), self.host(b, what)])
 
     def _constant_binary(self, symbol: str, a: Any, b: Any) -> Any:
-        if isinstance(a, int) and isinstance(b, int) and symbol == "**" and b > 0:
-            if a.bit_length() * b > _MAX_INTEGER_BITS:
-                raise UpdateValueError(f"this integer power has more than {_MAX_INTEGER_BITS} bits")
-        if symbol == "*":
-            for sequence, count in ((a, b), (b, a)):
-                if isinstance(sequence, (str, tuple)) and isinstance(count, int):
-                    if len(sequence) * count > _MAX_SEQUENCE:
-                        raise UpdateValueError(f"this repetition has more than {_MAX_SEQUENCE} items")
+        if symbol == "**" and isinstance(a, int) and isinstance(b, int) and a.bit_length() * b > _MAX_INTEGER_BITS:
+            raise UpdateValueError(f"this integer power has more than {_MAX_INTEGER_BITS} bits")
+        for sequence, count in ((a, b), (b, a)):
+            repeated = symbol == "*" and isinstance(sequence, (str, tuple)) and isinstance(count, int)
+            if repeated and len(sequence) * count > _MAX_SEQUENCE:
+                raise UpdateValueError(f"this repetition has more than {_MAX_SEQUENCE} items")
         result = self.evaluate(lambda: _CONSTANT_OPERATORS[symbol](a, b), f"`{symbol}`")
         if isinstance(result, complex):
             raise UnsupportedError(
@@ -217,13 +214,15 @@ class Semantic:
         """Small integer powers are products (exact for negative bases); 0.5 is a square root; others ``math.powf``."""
         what = "`**`"
         x = Tensor(self.tensor(base, shape, what), *shape)
-        power = exponent.value if isinstance(exponent, Const) else None
-        if is_number(power):
-            if power in (0.5, -0.5):
-                return self.sqrt(x) if power > 0 else self.binary("/", Const(1.0), self.sqrt(x))
-            if power == int(power) and builtin_abs(power) <= 8:
-                product = self._integer_power(x, int(builtin_abs(power)))
-                return product if power >= 0 else self.binary("/", Const(1.0), product)
+        if isinstance(exponent, Const) and is_number(exponent.value):
+            power = self._float(exponent.value)
+            result: Value | None = None
+            if builtin_abs(power) == 0.5:
+                result = self.sqrt(x)
+            elif power.is_integer() and builtin_abs(power) <= _MAX_PRODUCT_POWER:
+                result = self._integer_power(x, int(builtin_abs(power)))
+            if result is not None:
+                return result if power >= 0 else self.binary("/", Const(1.0), result)
         return self._emit_tensor("math.powf {}, {}", [x.ssa, self.tensor(exponent, shape, what)], shape)
 
     def _integer_power(self, x: Tensor, count: int) -> Value:
@@ -241,7 +240,9 @@ class Semantic:
             raise ShapeError(
                 f"`@` expects as many columns on the left as rows on the right, but got {shape_text(left.shape)} @ "
                 f"{shape_text(right.shape)}",
-                hint="use `.T` to transpose one of them" if left.cols == right.cols or left.rows == right.rows else None,
+                hint="use `.T` to transpose one of them"
+                if left.cols == right.cols or left.rows == right.rows
+                else None,
             )
         shape = (left.rows, right.cols)
         type_ = tensor_type(*shape, self.dtype)
@@ -327,9 +328,7 @@ class Semantic:
         return HostScalar(self.builder.emit_shared("arith.sitofp {} : i64 to f64", [self._step], _HOST))
 
     def every(self, period: Value, phase: Value) -> Value:
-        return Phase(
-            self._integer(period, "kl.every", "period", at_least=1), self._integer(phase, "kl.every", "phase")
-        )
+        return Phase(self._integer(period, "kl.every", "period", at_least=1), self._integer(phase, "kl.every", "phase"))
 
     def emit_every(self, phase: Phase, then: Block, otherwise: Block, types: Sequence[str]) -> list[SsaValue]:
         if phase.negated:
@@ -426,7 +425,9 @@ class Semantic:
             )
         for name, value in (("a", a), ("b", b)):
             self._refuse_condition(value, what)
-            if not isinstance(value, (Tensor, HostScalar)) and not (isinstance(value, Const) and is_number(value.value)):
+            if not isinstance(value, (Tensor, HostScalar)) and not (
+                isinstance(value, Const) and is_number(value.value)
+            ):
                 raise UpdateTypeError(f"{what} expects matrices and numbers, but got {value.describe()}", argument=name)
         if not any(isinstance(value, Tensor) for value in (condition.lhs, condition.rhs, a, b)):
             flag = self._host_flag(condition)
@@ -529,9 +530,7 @@ class Semantic:
     def full_like(self, x: Value, value: Value) -> Value:
         matrix = self._matrix(x, "`kl.full_like`", "x")
         if isinstance(value, Tensor) and value.shape != (1, 1):
-            raise ShapeError(
-                f"`kl.full_like` expects a single value, but got {value.describe()}", argument="value"
-            )
+            raise ShapeError(f"`kl.full_like` expects a single value, but got {value.describe()}", argument="value")
         return Tensor(self.tensor(value, matrix.shape, "`kl.full_like`", "value"), *matrix.shape)
 
     def normalize(self, x: Value, along: Value, epsilon: Value, form: Value, norm_scale: Value) -> Value:
