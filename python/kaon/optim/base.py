@@ -1,0 +1,422 @@
+"""The optimizer that drives compiled updates, as a full `torch.optim.Optimizer`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, TextIO
+
+import torch
+from kaon.language.coefficients import Coefficients
+from torch import Tensor, nn
+from torch._compile import _disable_dynamo
+
+from .bindings import Binding, check_choice
+from .parameters import Route, check_parameter, compute_dtype, describe, expand_modules, route
+from .plan import Plan
+from .program import Program, Record
+from .rules import FALLBACK, MATRIX, ParameterInfo, Rule, default_rules
+
+NONFINITE_POLICIES = ("skip", "raise", "propagate")
+CHECKPOINT_VERSION = 1
+
+
+class KaonOptimizer(torch.optim.Optimizer):
+    """Base of all Kaon optimizers; use a subclass, or `kaon.optimizer(update)`.
+
+    One optimizer takes a whole model. `rules` say which parameters get the optimizer's own update (`"matrix"`) and
+    which its AdamW (`"adamw"`); `plan()` shows the outcome. Parameters of all groups and both updates run as one
+    program per step, however many groups there are. Programs are compiled on the first step (or by `compile()`), never
+    again for new values of run-time scalars such as `lr`.
+
+    Args:
+        params: a module (then rules can see which module owns a parameter), `named_parameters()`, `parameters()`, or
+            a list of group dicts, each of whose `"params"` may be any of these.
+        defaults: options of groups that do not give their own.
+        rules: the routing table, first match decides; default `default_rules()`.
+        nonfinite: what a step does when a gradient holds inf or NaN. `"skip"`: nothing changes, `nonfinite_steps` goes
+            up by one; `"raise"`: nothing changes, FloatingPointError names the parameters; `"propagate"`: no check.
+        threads: CPU threads; default `torch.get_num_threads()` when compiled. Results do not depend on it.
+
+    Group options that every optimizer knows, beside those of its update: `maximize`; `update` (`"matrix"` or
+    `"adamw"`) and `view` override the rules for a whole group; `step` counts the group's steps.
+
+    Raises:
+        ValueError, TypeError, RuntimeError: at construction and in `add_param_group`, with index, name and shape, for
+            parameters that no update here can take; in `step`, before anything has changed, for unusable gradients
+            or options.
+    """
+
+    matrix_binding: ClassVar[Binding]
+    fallback_binding: ClassVar[Binding | None] = None
+
+    def __init__(
+        self,
+        params: Any,
+        defaults: dict[str, Any],
+        *,
+        rules: Iterable[Rule] | None = None,
+        nonfinite: str = "skip",
+        threads: int | None = None,
+    ) -> None:
+        if isinstance(params, (set, frozenset)):
+            raise TypeError(
+                "optimizer parameters need to be organized in ordered collections, but the ordering of tensors in sets "
+                "will change between runs. Please use a list instead."
+            )
+        if threads is not None and threads < 1:
+            raise ValueError(f"expects threads of at least 1, but got {threads}")
+        self._rules = list(default_rules() if rules is None else rules)
+        self._nonfinite = check_choice(nonfinite, "nonfinite", NONFINITE_POLICIES)
+        self._threads = threads
+        self._routes: list[list[Route]] = []
+        self._programs: list[Program] | None = None
+        self._pending_state: dict[int, dict[str, Tensor]] | None = None
+        self.nonfinite_steps = 0
+        """Steps skipped because a gradient was not finite."""
+        defaults.setdefault("step", 0)
+        defaults.setdefault("maximize", False)
+        super().__init__([{"params": params}] if isinstance(params, nn.Module) else params, defaults)
+
+    # -- construction -----------------------------------------------------------------------------------------------
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The routing table in use."""
+        return tuple(self._rules)
+
+    @property
+    def nonfinite(self) -> str:
+        """What a step does when a gradient holds inf or NaN: "skip", "raise" or "propagate"."""
+        return self._nonfinite
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group; checked, routed and given its states at once.
+
+        Its step count starts at 0, so its first refresh is its own first step, and its bias corrections start afresh.
+        Other groups keep their states and phases. On error the optimizer is as it was.
+        """
+        owners = expand_modules(param_group) if isinstance(param_group, dict) else {}
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        try:
+            self._normalize_group(group)
+            for binding in self._bindings().values():
+                binding.check(group)
+            routes = self._route_group(group, owners)
+        except Exception:
+            self.param_groups.pop()
+            raise
+        self._routes.append(routes)
+        for parameter, chosen in zip(group["params"], routes, strict=True):
+            if parameter.requires_grad:
+                self._ensure_state(parameter, chosen, group)
+        self._programs = None
+
+    def _bindings(self) -> dict[str, Binding]:
+        bindings = {MATRIX: self.matrix_binding}
+        if self.fallback_binding is not None:
+            bindings[FALLBACK] = self.fallback_binding
+        return bindings
+
+    def _normalize_group(self, group: dict[str, Any]) -> None:
+        """Bring options of `group` into the form in which they are kept: plain data that checkpoints load safely."""
+        rate = group.pop("adamw_lr", None)
+        if rate is not None:
+            group["adamw_lr_ratio"] = rate_ratio(rate, group["lr"])
+        if isinstance(group.get("ns_coefficients"), Coefficients):
+            group["ns_coefficients"] = group["ns_coefficients"].table(group["ns_steps"])
+        if group.get("view") is not None:
+            group["view"] = str(group["view"])
+
+    def _route_group(self, group: dict[str, Any], owners: dict[int, tuple[nn.Module, ...]]) -> list[Route]:
+        rules: Sequence[Rule] = self._rules
+        if group.get("update") is not None or group.get("view") is not None:
+            rules = [Rule(group.get("update") or MATRIX, view=group.get("view"), label="group option")]
+        first = sum(len(other["params"]) for other in self.param_groups[:-1])
+        names = group.get("param_names") or [None] * len(group["params"])
+        optimizer = type(self).__name__
+        routes = []
+        for index, (name, parameter) in enumerate(zip(names, group["params"], strict=True), first):
+            if nn.parameter.is_lazy(parameter):
+                raise ValueError(f"{optimizer} expects shaped parameters, but parameter {index} is not initialized yet")
+            label = describe(index, name, parameter)
+            check_parameter(label, optimizer, parameter)
+            info = ParameterInfo(name, tuple(parameter.shape), owners.get(id(parameter), ()))
+            routes.append(route(label, optimizer, parameter, info, rules, tuple(self._bindings())))
+        return routes
+
+    def _ensure_state(self, parameter: Tensor, chosen: Route, group: dict[str, Any]) -> dict[str, Tensor]:
+        """The states of `parameter`, made where they do not exist yet."""
+        state = self.state[parameter]
+        shape = parameter.shape
+        for spec in self._bindings()[chosen.update].update(group).signature.states:
+            if spec.name not in state:
+                state[spec.name] = torch.full(
+                    chosen.view.state_shape(shape, spec.kind), spec.init, dtype=compute_dtype(parameter.dtype)
+                )
+        return state
+
+    # -- stepping ---------------------------------------------------------------------------------------------------
+
+    @_disable_dynamo
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Perform one step.
+
+        Everything is checked before anything changes. Parameters without a gradient, and frozen ones, stay bitwise
+        unchanged. Gradients are only read. Every group's `step` goes up by one, whether its parameters have gradients
+        or not, except when the step is skipped because a gradient is not finite.
+
+        Args:
+            closure: evaluated once with gradients enabled, before gradients are looked at; its value is returned.
+
+        Raises:
+            ValueError, TypeError, RuntimeError: unusable gradients or options; nothing has changed.
+            FloatingPointError: a gradient is not finite and `nonfinite="raise"`; nothing has changed.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._step()
+        return loss
+
+    def _step(self) -> None:
+        programs = self._collect()
+        for program in programs:
+            program.compile()
+        check = self._nonfinite != "propagate"
+        if check and len(programs) > 1:
+            # A program checks its own gradients only; none may start before all are known to be finite.
+            bad = sum(len(program.nonfinite_records()) for program in programs)
+            check = False
+        else:
+            bad = 0
+        if bad == 0:
+            for program in programs:
+                bad += program.run(check)
+        if bad:
+            if self._nonfinite == "raise":
+                names = [record.label for program in programs for record in program.nonfinite_records()]
+                more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+                raise FloatingPointError(f"gradients are not finite: {', '.join(names[:5])}{more}; nothing was changed")
+            self.nonfinite_steps += 1
+            return
+        for group in self.param_groups:
+            group["step"] += 1
+
+    def _collect(self) -> list[Program]:
+        """The programs for the next step, with addresses and scalars up to date."""
+        programs = self._programs
+        if programs is not None and all([program.collect(self.state) for program in programs]):
+            return programs
+        programs = self._build()
+        for program in programs:
+            program.collect(self.state)
+        return programs
+
+    def _build(self) -> list[Program]:
+        """The programs of the current groups: one, or one for each step count where groups joined later."""
+        self._programs = None
+        self._check_options()
+        records: dict[int, list[Record]] = {}
+        taken: set[int] = set()
+        phases = self._phases()
+        for group, routes in zip(self.param_groups, self._routes, strict=True):
+            cohort = records.setdefault(group["step"], [])
+            names = group.get("param_names") or [None] * len(group["params"])
+            for name, parameter, chosen in zip(names, group["params"], routes, strict=True):
+                index = len(taken)
+                if id(parameter) in taken:
+                    continue  # torch warns about duplicates when the group is added; one update per step is enough
+                taken.add(id(parameter))
+                active = parameter.requires_grad
+                cohort.append(
+                    Record(
+                        parameter=parameter,
+                        label=describe(index, name, parameter),
+                        name=name or f"parameter {index}",
+                        group=group,
+                        binding=self._bindings()[chosen.update],
+                        route=chosen,
+                        state=self._ensure_state(parameter, chosen, group) if active else None,
+                        phase=phases[id(parameter)],
+                    )
+                )
+        self._programs = [Program(cohort, self._threads) for cohort in records.values() if cohort]
+        return self._programs
+
+    def _check_options(self) -> None:
+        """Check every group's options before anything is built from them."""
+        for position, group in enumerate(self.param_groups):
+            for binding in self._bindings().values():
+                try:
+                    binding.check(group)
+                except (ValueError, TypeError) as error:
+                    raise type(error)(f"parameter group {position}: {error}") from None
+
+    def _phases(self) -> dict[int, int]:
+        """Each parameter's phase offset; "staggered" gives the i-th matrix parameter i mod K."""
+        phases: dict[int, int] = {}
+        count = 0
+        for group, routes in zip(self.param_groups, self._routes, strict=True):
+            for parameter, chosen in zip(group["params"], routes, strict=True):
+                period = self.matrix_binding.period(group) if chosen.update == MATRIX else 1
+                phase = group.get("phase", 0)
+                phases[id(parameter)] = (count if phase == "staggered" else phase) % period
+                count += chosen.update == MATRIX
+        return phases
+
+    def compile(self) -> None:
+        """Compile now what the first step would compile (for example before a process group's first collective)."""
+        for program in self._collect():
+            program.compile()
+
+    def plan(self, file: TextIO | None = sys.stdout) -> Plan:
+        """What happens to each parameter: rule, update, view, matrices, kernels, and FLOPs and bytes per step.
+
+        Prints it to `file` (None: prints nothing) and returns it as data. FLOPs and bytes are averages over the phases
+        of the period. Compiles if need be.
+        """
+        self.compile()
+        plan = Plan.of(self._programs or [])
+        if file is not None:
+            print(plan, file=file)
+        return plan
+
+    # -- checkpoints ------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """As torch's; under `"kaon"` also the layout of parameters, by which loading detects another order or model."""
+        state_dict = super().state_dict()
+        state_dict["kaon"] = {
+            "version": CHECKPOINT_VERSION,
+            "nonfinite_steps": self.nonfinite_steps,
+            "layout": self._layout(),
+        }
+        return state_dict
+
+    def _layout(self) -> list[list[str]]:
+        """One line of text per parameter of each group: name, shape, dtype, update, view."""
+        return [
+            [
+                f"{name or ''} {tuple(parameter.shape)} {parameter.dtype} {chosen.update} {chosen.view}"
+                for name, parameter, chosen in zip(
+                    group.get("param_names") or [None] * len(routes), group["params"], routes, strict=True
+                )
+            ]
+            for group, routes in zip(self.param_groups, self._routes, strict=True)
+        ]
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what `state_dict()` saved: bits and dtypes of all states, options, and step counts, hence phases.
+
+        States are copied. Options of groups are replaced by the saved ones, as in torch.
+
+        Raises:
+            ValueError: names, shapes, order, routing or structure (period, row scale, phase, ...) differ, or a state is
+                missing; nothing has changed then.
+        """
+        handle = self.register_load_state_dict_pre_hook(KaonOptimizer._take_state)
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            handle.remove()
+            self._pending_state = None
+        self.nonfinite_steps = int(state_dict.get("kaon", {}).get("nonfinite_steps", 0))
+
+    def _take_state(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """Check a state dict; set its states aside for `__setstate__`, past torch's cast to the parameter's dtype."""
+        groups = state_dict["param_groups"]
+        if len(groups) != len(self.param_groups):
+            raise ValueError("loaded state dict has a different number of parameter groups")
+        saved = state_dict.get("kaon", {})
+        if saved.get("version", CHECKPOINT_VERSION) != CHECKPOINT_VERSION:
+            raise ValueError(f"expects a state dict of version {CHECKPOINT_VERSION}, but got {saved['version']}")
+        if "layout" in saved:
+            self._check_layout(saved["layout"])
+        states: dict[int, dict[str, Tensor]] = {}
+        for position, (group, mine, routes) in enumerate(zip(groups, self.param_groups, self._routes, strict=True)):
+            if len(group["params"]) != len(mine["params"]):
+                raise ValueError(
+                    "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
+                )
+            if not isinstance(group.get("step"), int):
+                raise ValueError(f"expects an integer step count in group {position} of the state dict")
+            self._check_structure(position, group, mine)
+            for key, parameter, chosen in zip(group["params"], mine["params"], routes, strict=True):
+                state = state_dict["state"].get(key)
+                if state is None and not self.state.get(parameter):
+                    continue  # frozen when saved and frozen now
+                states[id(parameter)] = self._checked_state(key, parameter, chosen, mine, state or {})
+        self._pending_state = states
+        return {**state_dict, "state": {}}
+
+    def _check_layout(self, layout: list[list[str]]) -> None:
+        for position, (saved, mine) in enumerate(zip(layout, self._layout(), strict=True)):
+            for index, (theirs, ours) in enumerate(zip(saved, mine, strict=False)):
+                if theirs != ours:
+                    raise ValueError(
+                        f"loaded state dict has other parameters: parameter {index} of group {position} is "
+                        f'"{ours.strip()}", but the state dict has "{theirs.strip()}"'
+                    )
+
+    def _check_structure(self, position: int, saved: dict[str, Any], mine: dict[str, Any]) -> None:
+        for binding in self._bindings().values():
+            for option, value in binding.saved_structure(mine).items():
+                if option in saved and saved[option] != value:
+                    raise ValueError(
+                        f"loaded state dict has {option} {saved[option]!r} in group {position}, but this optimizer was "
+                        f"made with {value!r}"
+                    )
+
+    def _checked_state(
+        self, key: Any, parameter: Tensor, chosen: Route, group: dict[str, Any], state: dict[str, Any]
+    ) -> dict[str, Tensor]:
+        specs = self._bindings()[chosen.update].update(group).signature.states
+        if set(state) != {spec.name for spec in specs}:
+            raise ValueError(
+                f"expects states {[spec.name for spec in specs]} for parameter {key}, but got {sorted(state)}"
+            )
+        dtype = compute_dtype(parameter.dtype)
+        for spec in specs:
+            value, shape = state[spec.name], chosen.view.state_shape(parameter.shape, spec.kind)
+            if tuple(value.shape) != shape or value.dtype != dtype:
+                raise ValueError(
+                    f"expects state {spec.name} of parameter {key} as {dtype} of shape {shape}, but got "
+                    f"{value.dtype} of shape {tuple(value.shape)}"
+                )
+        return {
+            spec.name: state[spec.name].detach().to("cpu").clone(memory_format=torch.contiguous_format)
+            for spec in specs
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            **super().__getstate__(),
+            "_rules": self._rules,
+            "_routes": self._routes,
+            "_nonfinite": self._nonfinite,
+            "_threads": self._threads,
+            "nonfinite_steps": self.nonfinite_steps,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._programs = None  # compiled code and addresses are found again at the next step
+        pending = self.__dict__.get("_pending_state")
+        self._pending_state = None
+        if pending is not None:
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    if id(parameter) in pending:
+                        self.state[parameter] = pending[id(parameter)]
+
+
+def rate_ratio(rate: Any, base: Any) -> float:
+    """`rate` as a multiple of `base`, 1 where `base` is 0 (schedules scale both, so the ratio is what lasts)."""
+    rate, base = float(rate), float(base)
+    if not 0.0 <= rate < float("inf"):
+        raise ValueError(f"expects adamw_lr to be finite and at least 0, but got {rate}")
+    return rate / base if base > 0.0 else 1.0
