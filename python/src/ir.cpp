@@ -204,6 +204,16 @@ py::object Introspection::convert(Type type) {
     llvm::raw_string_ostream(element) << tensor.getElementType();
     return py::make_tuple("tensor", py::tuple(shape), element);
   }
+  if (auto function = dyn_cast<FunctionType>(type)) {
+    py::list inputs, results;
+    for (Type input : function.getInputs()) {
+      inputs.append(convert(input));
+    }
+    for (Type result : function.getResults()) {
+      results.append(convert(result));
+    }
+    return py::make_tuple("function", py::tuple(inputs), py::tuple(results));
+  }
   std::string name;
   llvm::raw_string_ostream(name) << type;
   return py::make_tuple(name);
