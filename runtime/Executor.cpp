@@ -1,0 +1,357 @@
+//===-- Executor.cpp - replays a step plan --------------------------------===//
+//
+// Checks the arguments of a step, evaluates its scalars, binds operands and
+// hands launches to the backend.
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/Executor.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+using namespace kaon::runtime;
+
+namespace {
+
+/// Marks the backend as busy with a step as long as it lives.
+class StepScope {
+public:
+  explicit StepScope(Backend &backend) : backend(backend) {
+    backend.beginStep();
+  }
+  ~StepScope() { backend.endStep(); }
+  StepScope(const StepScope &) = delete;
+  StepScope &operator=(const StepScope &) = delete;
+
+private:
+  Backend &backend;
+};
+
+} // namespace
+
+Executor::Executor(StepPlan plan, std::unique_ptr<Backend> backend)
+    : stepPlan(std::move(plan)), backend(std::move(backend)) {}
+
+Result<std::unique_ptr<Executor>>
+Executor::create(StepPlan plan, std::unique_ptr<Backend> backend) {
+  KAON_RETURN_IF_ERROR(plan.validate());
+  std::unique_ptr<Executor> executor(
+      new Executor(std::move(plan), std::move(backend)));
+  KAON_RETURN_IF_ERROR(executor->backend->prepare(executor->stepPlan));
+  executor->prepareBuffers();
+  executor->preparePhases();
+  return executor;
+}
+
+void Executor::prepareBuffers() {
+  int64_t numBuffers = 0;
+  for (const ParameterPlan &parameter : stepPlan.parameters) {
+    firstBuffer.push_back(numBuffers);
+    numBuffers += 2 + static_cast<int64_t>(parameter.states.size());
+  }
+  firstBuffer.push_back(numBuffers);
+
+  isViewedAsRow.assign(numBuffers, false);
+  for (const std::vector<Bucket> &phase : stepPlan.phases) {
+    for (const Bucket &bucket : phase) {
+      for (const Launch &launch :
+           stepPlan.sequences[bucket.sequence].launches) {
+        for (const Operand &operand : launch.operands) {
+          if (operand.kind == BufferKind::Workspace || operand.rows != 1 ||
+              operand.cols == 1) {
+            continue;
+          }
+          for (int32_t member : bucket.members) {
+            const ParameterPlan &parameter = stepPlan.parameters[member];
+            int64_t first = firstBuffer[member];
+            if (operand.kind == BufferKind::State) {
+              if (parameter.states[operand.index].rows != 1) {
+                isViewedAsRow[first + 2 + operand.index] = true;
+              }
+            } else if (parameter.rows != 1) {
+              isViewedAsRow[first + (operand.kind == BufferKind::Grad)] = true;
+            }
+          }
+        }
+      }
+    }
+  }
+  gradients.reserve(stepPlan.parameters.size());
+}
+
+void Executor::preparePhases() {
+  size_t mostRegisters = 0, mostOperands = 0, mostConcurrent = 0;
+  int64_t mostScalars = 0;
+  std::vector<int64_t> numScalars; // of a sequence
+  for (const Sequence &sequence : stepPlan.sequences) {
+    std::vector<int64_t> &offsets = scalarOffsets.emplace_back();
+    int64_t offset = 0;
+    for (const Launch &launch : sequence.launches) {
+      offsets.push_back(offset);
+      offset += static_cast<int64_t>(launch.scalars.size());
+      mostOperands = std::max(mostOperands, launch.operands.size());
+    }
+    numScalars.push_back(offset);
+    mostRegisters =
+        std::max(mostRegisters, sequence.program.instructions().size());
+  }
+
+  for (const std::vector<Bucket> &planned : stepPlan.phases) {
+    Phase &phase = phases.emplace_back();
+    std::map<std::pair<int32_t, int32_t>, int32_t> known;
+    int64_t firstScalar = 0;
+    for (const Bucket &bucket : planned) {
+      BoundBucket &bound = phase.buckets.emplace_back();
+      bound.bucket = &bucket;
+      mostConcurrent =
+          std::max(mostConcurrent, static_cast<size_t>(bucket.concurrent));
+      for (int32_t member : bucket.members) {
+        int32_t scalarSet = stepPlan.parameters[member].scalarSet;
+        auto [found, isNew] =
+            known.try_emplace({bucket.sequence, scalarSet},
+                              static_cast<int32_t>(phase.evaluations.size()));
+        if (isNew) {
+          phase.evaluations.push_back(
+              {bucket.sequence, scalarSet, firstScalar});
+          firstScalar += numScalars[bucket.sequence];
+        }
+        bound.evaluations.push_back(found->second);
+      }
+    }
+    mostScalars = std::max(mostScalars, firstScalar);
+  }
+
+  registers.resize(mostRegisters);
+  launchScalars.resize(mostScalars);
+  group.reserve(mostConcurrent);
+  bindings.resize(mostConcurrent * mostOperands);
+  boundLaunches.resize(mostConcurrent);
+  launchCounts =
+      std::make_unique<std::atomic<int64_t>[]>(stepPlan.kernels.size());
+}
+
+//===----------------------------------------------------------------------===//
+// Checks, before anything is changed
+//===----------------------------------------------------------------------===//
+
+std::string Executor::describeBuffer(int64_t index) const {
+  size_t parameter =
+      std::upper_bound(firstBuffer.begin(), firstBuffer.end(), index) -
+      firstBuffer.begin() - 1;
+  const ParameterPlan &plan = stepPlan.parameters[parameter];
+  int64_t position = index - firstBuffer[parameter];
+  if (position == 0) {
+    return concat("parameter '", plan.name, "'");
+  }
+  if (position == 1) {
+    return concat("gradient of parameter '", plan.name, "'");
+  }
+  return concat("state '", plan.states[position - 2].name, "' of parameter '",
+                plan.name, "'");
+}
+
+Status Executor::checkBuffer(const KaonBuffer &buffer, int64_t index,
+                             int64_t rows, int64_t cols,
+                             ElementType type) const {
+  if (!buffer.data) {
+    return Status::failure(describeBuffer(index), ": expects a pointer to ",
+                           rows, "x", cols, " elements of ", stringify(type),
+                           ", but got null");
+  }
+  auto address = reinterpret_cast<uintptr_t>(buffer.data);
+  if (address % static_cast<uintptr_t>(byteSize(type)) != 0) {
+    return Status::failure(describeBuffer(index),
+                           ": expects a pointer that is a multiple of ",
+                           byteSize(type), " for ", stringify(type),
+                           ", but got 0x", std::hex, address);
+  }
+  if (rows > 1 && buffer.row_stride < cols) {
+    return Status::failure(describeBuffer(index),
+                           ": expects a row stride of at least the ", cols,
+                           " columns, but got ", buffer.row_stride);
+  }
+  if (isViewedAsRow[index] && buffer.row_stride != 1) {
+    return Status::failure(
+        describeBuffer(index),
+        ": expects a row stride of 1, because the update reads the ", rows,
+        "x1 column as a row, but got ", buffer.row_stride);
+  }
+  return Status::success();
+}
+
+Status Executor::checkBuffers(const KaonBuffer *buffers) const {
+  for (size_t i = 0; i < stepPlan.parameters.size(); ++i) {
+    if (!isActive(static_cast<int32_t>(i), buffers)) {
+      continue;
+    }
+    const ParameterPlan &parameter = stepPlan.parameters[i];
+    int64_t index = firstBuffer[i];
+    KAON_RETURN_IF_ERROR(checkBuffer(buffers[index], index, parameter.rows,
+                                     parameter.cols, parameter.paramType));
+    ++index;
+    KAON_RETURN_IF_ERROR(checkBuffer(buffers[index], index, parameter.rows,
+                                     parameter.cols, parameter.gradType));
+    for (const StatePlan &state : parameter.states) {
+      ++index;
+      KAON_RETURN_IF_ERROR(checkBuffer(buffers[index], index, state.rows,
+                                       state.cols, state.type));
+    }
+  }
+  return Status::success();
+}
+
+Status Executor::checkArguments(const KaonStep &arguments) const {
+  if (arguments.step < 1) {
+    return Status::failure(
+        "step: expects the step count, 1 at the first step, but got ",
+        arguments.step);
+  }
+  if (arguments.num_buffers != numBuffers()) {
+    return Status::failure("step: expects ", numBuffers(), " buffers for ",
+                           stepPlan.parameters.size(), " parameters, but got ",
+                           arguments.num_buffers);
+  }
+  if (arguments.num_buffers > 0 && !arguments.buffers) {
+    return Status::failure("step: expects a pointer to ", numBuffers(),
+                           " buffers, but got null");
+  }
+  if (arguments.num_scalars !=
+      static_cast<int64_t>(stepPlan.scalarSets.size())) {
+    return Status::failure("step: expects values for ",
+                           stepPlan.scalarSets.size(), " scalar sets, but got ",
+                           arguments.num_scalars);
+  }
+  for (int64_t i = 0; i < arguments.num_scalars; ++i) {
+    const std::vector<std::string> &names = stepPlan.scalarSets[i].names;
+    const KaonScalars &scalars = arguments.scalars[i];
+    if (scalars.count == static_cast<int64_t>(names.size()) &&
+        (scalars.values || scalars.count == 0)) {
+      continue;
+    }
+    std::string list;
+    for (const std::string &name : names) {
+      list += (list.empty() ? "" : ", ") + name;
+    }
+    return Status::failure(
+        "scalar set ", i, ": expects ", names.size(), " values (", list,
+        "), but got ",
+        scalars.values || scalars.count == 0 ? concat(scalars.count) : "null");
+  }
+  return checkBuffers(arguments.buffers);
+}
+
+//===----------------------------------------------------------------------===//
+// Running a step
+//===----------------------------------------------------------------------===//
+
+Result<int64_t> Executor::step(const KaonStep &arguments) {
+  StepScope scope(*backend);
+  KAON_RETURN_IF_ERROR(checkArguments(arguments));
+  if (arguments.check_finite) {
+    if (int64_t count = countNonFinite(arguments.buffers)) {
+      return count;
+    }
+  }
+  const Phase &phase = phases[arguments.step % stepPlan.period()];
+  evaluateScalars(phase, arguments);
+  for (const BoundBucket &bucket : phase.buckets) {
+    runBucket(phase, bucket, arguments.buffers);
+  }
+  return int64_t(0);
+}
+
+int64_t Executor::countNonFinite(const KaonBuffer *buffers) {
+  gradients.clear();
+  for (size_t i = 0; i < stepPlan.parameters.size(); ++i) {
+    const ParameterPlan &parameter = stepPlan.parameters[i];
+    if (isActive(static_cast<int32_t>(i), buffers)) {
+      gradients.push_back({buffers[firstBuffer[i] + 1], parameter.rows,
+                           parameter.cols, parameter.gradType});
+    }
+  }
+  return backend->countNonFinite(gradients);
+}
+
+void Executor::evaluateScalars(const Phase &phase, const KaonStep &arguments) {
+  for (const Evaluation &evaluation : phase.evaluations) {
+    const Sequence &sequence = stepPlan.sequences[evaluation.sequence];
+    sequence.program.evaluate(arguments.step,
+                              arguments.scalars[evaluation.scalarSet].values,
+                              registers.data());
+    double *scalars = launchScalars.data() + evaluation.firstScalar;
+    for (const Launch &launch : sequence.launches) {
+      for (int32_t source : launch.scalars) {
+        *scalars++ = registers[source];
+      }
+    }
+  }
+}
+
+void Executor::runBucket(const Phase &phase, const BoundBucket &bound,
+                         const KaonBuffer *buffers) {
+  const std::vector<int32_t> &members = bound.bucket->members;
+  group.clear();
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (isActive(members[i], buffers)) {
+      group.push_back(static_cast<int32_t>(i));
+    }
+    bool isFull = group.size() == static_cast<size_t>(bound.bucket->concurrent);
+    if (!group.empty() && (isFull || i + 1 == members.size())) {
+      runGroup(phase, bound, group, buffers);
+      group.clear();
+    }
+  }
+}
+
+void Executor::runGroup(const Phase &phase, const BoundBucket &bound,
+                        std::span<const int32_t> positions,
+                        const KaonBuffer *buffers) {
+  const Sequence &sequence = stepPlan.sequences[bound.bucket->sequence];
+  const std::vector<int64_t> &offsets = scalarOffsets[bound.bucket->sequence];
+  for (size_t i = 0; i < sequence.launches.size(); ++i) {
+    const Launch &launch = sequence.launches[i];
+    KaonBuffer *binding = bindings.data();
+    for (size_t slot = 0; slot < positions.size(); ++slot) {
+      int32_t position = positions[slot];
+      const Evaluation &evaluation =
+          phase.evaluations[bound.evaluations[position]];
+      boundLaunches[slot] = {binding, launchScalars.data() +
+                                          evaluation.firstScalar + offsets[i]};
+      for (const Operand &operand : launch.operands) {
+        *binding++ = bind(operand, bound.bucket->members[position],
+                          static_cast<int64_t>(slot), sequence, buffers);
+      }
+    }
+    backend->run(launch, std::span(boundLaunches).first(positions.size()));
+    launchCounts[launch.kernel].fetch_add(
+        static_cast<int64_t>(positions.size()), std::memory_order_relaxed);
+  }
+}
+
+KaonBuffer Executor::bind(const Operand &operand, int32_t parameter,
+                          int64_t slot, const Sequence &sequence,
+                          const KaonBuffer *buffers) const {
+  if (operand.kind == BufferKind::Workspace) {
+    return {backend->workspace() + slot * sequence.workspaceBytes +
+                operand.offset,
+            operand.cols};
+  }
+  int64_t index = firstBuffer[parameter];
+  if (operand.kind == BufferKind::Grad) {
+    index += 1;
+  }
+  if (operand.kind == BufferKind::State) {
+    index += 2 + operand.index;
+  }
+  // The stride of a single row means nothing, and that of a row seen as a
+  // column is not the one between its elements.
+  const ParameterPlan &plan = stepPlan.parameters[parameter];
+  int64_t rows = operand.kind == BufferKind::State
+                     ? plan.states[operand.index].rows
+                     : plan.rows;
+  bool isStrided = rows > 1 && operand.rows > 1;
+  return {buffers[index].data,
+          isStrided ? buffers[index].row_stride : operand.cols};
+}

@@ -1,0 +1,115 @@
+//===-- Executor.h - replays a step plan ------------------------*- C++ -*-===//
+//
+// Binds the plan's operands to the model's memory and launches its kernels,
+// phase by phase. Everything a step needs is allocated when the executor is
+// made.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KAON_RUNTIME_EXECUTOR_H
+#define KAON_RUNTIME_EXECUTOR_H
+
+#include "runtime/Backend.h"
+#include "runtime/Status.h"
+#include "runtime/StepPlan.h"
+#include "runtime/kaon_runtime.h"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace kaon::runtime {
+
+class Executor {
+public:
+  /// Checks the plan and gets `backend` ready for it.
+  static Result<std::unique_ptr<Executor>>
+  create(StepPlan plan, std::unique_ptr<Backend> backend);
+
+  const StepPlan &plan() const { return stepPlan; }
+
+  /// Buffers that a step takes: parameter, gradient and states of each matrix.
+  int64_t numBuffers() const { return firstBuffer.back(); }
+
+  /// Runs one step, as kaon_runtime.h describes. Returns the number of
+  /// gradients that are not finite; when it is not 0, nothing was changed. A
+  /// failure is found before anything is changed, too.
+  Result<int64_t> step(const KaonStep &arguments);
+
+  /// Bytes of workspace and scratch memory that are held.
+  int64_t heldBytes() const { return backend->heldBytes(); }
+
+  /// How many matrices kernel number `kernel` of the plan was launched on so
+  /// far.
+  int64_t launchCount(size_t kernel) const {
+    return launchCounts[kernel].load(std::memory_order_relaxed);
+  }
+
+private:
+  /// One evaluation of a scalar program.
+  struct Evaluation {
+    int32_t sequence;
+    int32_t scalarSet;
+    int64_t firstScalar; // of its launches, in launchScalars
+  };
+
+  struct BoundBucket {
+    const Bucket *bucket;
+    std::vector<int32_t> evaluations; // one per member, into Phase::evaluations
+  };
+
+  struct Phase {
+    std::vector<Evaluation> evaluations;
+    std::vector<BoundBucket> buckets;
+  };
+
+  Executor(StepPlan plan, std::unique_ptr<Backend> backend);
+
+  void preparePhases();
+  void prepareBuffers();
+
+  Status checkArguments(const KaonStep &arguments) const;
+  Status checkBuffers(const KaonBuffer *buffers) const;
+  Status checkBuffer(const KaonBuffer &buffer, int64_t index, int64_t rows,
+                     int64_t cols, ElementType type) const;
+  std::string describeBuffer(int64_t index) const;
+
+  bool isActive(int32_t parameter, const KaonBuffer *buffers) const {
+    return buffers[firstBuffer[parameter] + 1].data;
+  }
+  int64_t countNonFinite(const KaonBuffer *buffers);
+  void evaluateScalars(const Phase &phase, const KaonStep &arguments);
+  void runBucket(const Phase &phase, const BoundBucket &bucket,
+                 const KaonBuffer *buffers);
+  void runGroup(const Phase &phase, const BoundBucket &bucket,
+                std::span<const int32_t> group, const KaonBuffer *buffers);
+  KaonBuffer bind(const Operand &operand, int32_t parameter, int64_t slot,
+                  const Sequence &sequence, const KaonBuffer *buffers) const;
+
+  StepPlan stepPlan;
+  std::unique_ptr<Backend> backend;
+  std::vector<Phase> phases;
+  std::vector<int64_t>
+      firstBuffer; // of each parameter; then the number of buffers
+  // Buffers that a launch sees as the transpose of a column.
+  std::vector<bool> isViewedAsRow;
+  // Where the scalars of each launch of a sequence start, after Evaluation's.
+  std::vector<std::vector<int64_t>> scalarOffsets;
+
+  // Filled anew by every step.
+  std::vector<double> registers;
+  std::vector<double> launchScalars;
+  std::vector<int32_t>
+      group; // positions in the bucket of the members that run together
+  std::vector<KaonBuffer> bindings;
+  std::vector<BoundLaunch> boundLaunches;
+  std::vector<BoundGradient> gradients;
+
+  std::unique_ptr<std::atomic<int64_t>[]> launchCounts;
+};
+
+} // namespace kaon::runtime
+
+#endif // KAON_RUNTIME_EXECUTOR_H

@@ -1,0 +1,319 @@
+//===-- HostBackend.cpp - running kernels on the processor ----------------===//
+//
+// Divides launches among threads, and looks for gradients that are not finite.
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/HostBackend.h"
+
+#include <algorithm>
+#include <cassert>
+
+using namespace kaon::runtime;
+
+namespace {
+
+int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t roundUp(int64_t a, int64_t b) { return ceilDiv(a, b) * b; }
+
+// Elements of a gradient that one thread looks at before it takes more.
+constexpr int64_t finiteCheckElements = 16384;
+
+/// Whether any of `count` elements is an infinity or a NaN. Bits is the
+/// unsigned integer of the element's size and `exponentUnit` the lowest bit of
+/// its exponent: adding it to the magnitude carries into the sign bit just when
+/// all bits of the exponent are set. No branch and no floating point, so that
+/// it vectorizes.
+template <typename Bits>
+bool hasNonFinite(const void *data, int64_t count, Bits exponentUnit) {
+  constexpr Bits signBit = Bits(Bits(1) << (8 * sizeof(Bits) - 1));
+  const Bits *elements = static_cast<const Bits *>(data);
+  Bits carries = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    carries |= static_cast<Bits>((elements[i] & static_cast<Bits>(~signBit)) +
+                                 exponentUnit);
+  }
+  return carries & signBit;
+}
+
+bool hasNonFinite(ElementType type, const void *data, int64_t count) {
+  switch (type) {
+  case ElementType::F16:
+    return hasNonFinite<uint16_t>(data, count, uint16_t(1) << 10);
+  case ElementType::BF16:
+    return hasNonFinite<uint16_t>(data, count, uint16_t(1) << 7);
+  case ElementType::F32:
+    return hasNonFinite<uint32_t>(data, count, uint32_t(1) << 23);
+  case ElementType::F64:
+    return hasNonFinite<uint64_t>(data, count, uint64_t(1) << 52);
+  }
+  return false;
+}
+
+const std::byte *elementAt(const KaonBuffer &buffer, int64_t index,
+                           ElementType type) {
+  return static_cast<const std::byte *>(buffer.data) + index * byteSize(type);
+}
+
+/// A launch on its way to the threads.
+struct HostLaunch {
+  const Launch &launch;
+  const KernelEntry &kernel;
+  std::span<const BoundLaunch> matrices;
+  std::span<const int64_t> itemEnds;
+  /// For each matrix of an elementwise launch that is seen as rows of
+  /// elementwiseColumns, its buffers as such, and those of the shorter last
+  /// row; null where a matrix is not. Empty for other launches.
+  std::span<const KaonBuffer> reshaped;
+  int64_t unit; // work items of the kernel per item of the shared range
+  std::byte *scratch;
+  int64_t scratchStride;
+
+  void runItems(int64_t begin, int64_t end, int slot) const;
+  void runMatrix(size_t matrix, int64_t begin, int64_t end, int slot) const;
+  void call(const KaonBuffer *buffers, size_t matrix, const int64_t *sizes,
+            int64_t begin, int64_t end, int slot) const {
+    kernel.function(buffers, matrices[matrix].scalars, sizes, begin, end,
+                    scratch + slot * scratchStride);
+  }
+};
+
+/// Whether all full operands of an elementwise launch are contiguous.
+bool isContiguous(const Launch &launch, const KaonBuffer *buffers) {
+  for (size_t i = 0; i < launch.operands.size(); ++i) {
+    const Operand &operand = launch.operands[i];
+    if (operand.rows > 1 && buffers[i].row_stride != operand.cols) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void HostLaunch::runItems(int64_t begin, int64_t end, int slot) const {
+  size_t matrix = std::upper_bound(itemEnds.begin(), itemEnds.end(), begin) -
+                  itemEnds.begin();
+  while (begin < end) {
+    int64_t first = matrix == 0 ? 0 : itemEnds[matrix - 1];
+    int64_t last = std::min(end, itemEnds[matrix]);
+    runMatrix(matrix, begin - first, last - first, slot);
+    begin = last;
+    ++matrix;
+  }
+}
+
+void HostLaunch::runMatrix(size_t matrix, int64_t begin, int64_t end,
+                           int slot) const {
+  size_t numOperands = launch.operands.size();
+  const KaonBuffer *body =
+      reshaped.empty() ? nullptr : &reshaped[2 * matrix * numOperands];
+  if (!body || !body->data) {
+    return call(matrices[matrix].buffers, matrix, launch.sizes.data(),
+                begin * unit, std::min(end * unit, launch.items), slot);
+  }
+
+  constexpr int64_t columns = HostBackend::elementwiseColumns;
+  int64_t numElements = launch.sizes[0] * launch.sizes[1];
+  int64_t fullRows = numElements / columns;
+  if (begin < fullRows) {
+    int64_t sizes[] = {fullRows, columns};
+    call(body, matrix, sizes, begin, std::min(end, fullRows), slot);
+  }
+  if (end > fullRows) {
+    int64_t sizes[] = {1, numElements % columns};
+    call(body + numOperands, matrix, sizes, 0, 1, slot);
+  }
+}
+
+} // namespace
+
+HostBackend::HostBackend(const KernelTable &kernels, int threads)
+    : table(kernels),
+      threads(threads > 0 ? std::min(threads, ThreadPool::maxThreads)
+                          : ThreadPool::limit()) {}
+
+Status HostBackend::prepare(const StepPlan &stepPlan) {
+  plan = &stepPlan;
+  for (const KernelPlan &kernel : plan->kernels) {
+    const KernelEntry *entry = table.find(kernel.name);
+    if (!entry || !entry->function) {
+      return Status::failure("expects code for the kernel '", kernel.name,
+                             "', but there is none");
+    }
+    if (entry->scratchPerColumn < 0 || entry->scratchFixed < 0) {
+      return Status::failure(
+          "kernel '", kernel.name,
+          "': expects scratch sizes of at least 0 bytes, but got ",
+          entry->scratchPerColumn, " per column and ", entry->scratchFixed);
+    }
+    kernels.push_back(*entry);
+  }
+
+  int64_t scratchBytes = 0;
+  size_t mostReshaped = 0;
+  for (const Sequence &sequence : plan->sequences) {
+    for (const Launch &launch : sequence.launches) {
+      const KernelEntry &kernel = kernels[launch.kernel];
+      bool isElementwise =
+          plan->kernels[launch.kernel].schedule == Schedule::Elementwise;
+      int64_t columns = isElementwise
+                            ? std::max(launch.sizes[1], elementwiseColumns)
+                            : launch.sizes[1];
+      scratchBytes = std::max(scratchBytes, kernel.scratchPerColumn * columns +
+                                                kernel.scratchFixed);
+      if (isElementwise) {
+        mostReshaped = std::max(mostReshaped, launch.operands.size());
+      }
+    }
+  }
+  size_t mostConcurrent = 0;
+  for (const std::vector<Bucket> &phase : plan->phases) {
+    for (const Bucket &bucket : phase) {
+      mostConcurrent =
+          std::max(mostConcurrent, static_cast<size_t>(bucket.concurrent));
+    }
+  }
+
+  scratchStride = roundUp(scratchBytes, KAON_BUFFER_ALIGNMENT);
+  Result<Arena> scratch = Arena::create(scratchStride * threads);
+  KAON_RETURN_IF_ERROR(scratch.status());
+  scratchArena = std::move(*scratch);
+  Result<Arena> workspace = Arena::create(plan->workspaceBytes);
+  KAON_RETURN_IF_ERROR(workspace.status());
+  workspaceArena = std::move(*workspace);
+
+  itemEnds.resize(std::max(mostConcurrent, plan->parameters.size()));
+  reshaped.resize(2 * mostConcurrent * mostReshaped);
+  isNonFinite = std::make_unique<std::atomic<bool>[]>(plan->parameters.size());
+  ThreadPool::warmUp(threads);
+  return Status::success();
+}
+
+// The session is what keeps two threads apart that step the same executor, so
+// that `session` is touched only by the one that holds it.
+void HostBackend::beginStep() {
+  ThreadPool::Session acquired(threads);
+  session.emplace(std::move(acquired));
+}
+
+void HostBackend::endStep() {
+  ThreadPool::Session last = std::move(*session);
+  session.reset();
+}
+
+void HostBackend::run(const Launch &launch,
+                      std::span<const BoundLaunch> matrices) {
+  assert(session && "launches belong to a step");
+  Schedule schedule = plan->kernels[launch.kernel].schedule;
+  int64_t unit = schedule == Schedule::Columns ? columnUnit : 1;
+  int64_t grain = ceilDiv(launch.grain, unit);
+  bool isElementwise = schedule == Schedule::Elementwise;
+  int64_t numElements = isElementwise ? launch.sizes[0] * launch.sizes[1] : 0;
+  int64_t reshapedItems = ceilDiv(numElements, elementwiseColumns);
+  size_t numOperands = launch.operands.size();
+
+  int64_t numItems = 0;
+  for (size_t matrix = 0; matrix < matrices.size(); ++matrix) {
+    bool isReshaped =
+        isElementwise && isContiguous(launch, matrices[matrix].buffers);
+    numItems += isReshaped ? reshapedItems : ceilDiv(launch.items, unit);
+    itemEnds[matrix] = numItems;
+    if (!isElementwise) {
+      continue;
+    }
+    KaonBuffer *body = &reshaped[2 * matrix * numOperands];
+    KaonBuffer *tail = body + numOperands;
+    body->data = nullptr;
+    if (!isReshaped) {
+      continue;
+    }
+    int64_t tailStart = numElements / elementwiseColumns * elementwiseColumns;
+    for (size_t i = 0; i < numOperands; ++i) {
+      const Operand &operand = launch.operands[i];
+      body[i] = tail[i] = matrices[matrix].buffers[i];
+      if (operand.rows * operand.cols == numElements) {
+        body[i].row_stride = tail[i].row_stride = elementwiseColumns;
+        tail[i].data = static_cast<std::byte *>(tail[i].data) +
+                       tailStart * byteSize(operand.type);
+      }
+    }
+    // As many elements as the plan's grain has, in items that may be short.
+    int64_t itemElements = ceilDiv(numElements, reshapedItems);
+    grain =
+        std::max(grain, ceilDiv(launch.grain * launch.sizes[1], itemElements));
+  }
+
+  HostLaunch hostLaunch{launch,
+                        kernels[launch.kernel],
+                        matrices,
+                        std::span(itemEnds).first(matrices.size()),
+                        isElementwise ? std::span<const KaonBuffer>(reshaped)
+                                      : std::span<const KaonBuffer>(),
+                        unit,
+                        scratchArena.data(),
+                        scratchStride};
+  session->run(numItems, grain, [&](int64_t begin, int64_t end, int slot) {
+    hostLaunch.runItems(begin, end, slot);
+  });
+}
+
+int64_t HostBackend::countNonFinite(std::span<const BoundGradient> gradients) {
+  assert(session && "checks belong to a step");
+  auto rowsPerItem = [](const BoundGradient &gradient) {
+    return std::max<int64_t>(1, finiteCheckElements / gradient.cols);
+  };
+  // Contiguous gradients are seen as one row of elements.
+  auto isFlat = [](const BoundGradient &gradient) {
+    return gradient.rows == 1 || gradient.buffer.row_stride == gradient.cols;
+  };
+  int64_t numItems = 0;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const BoundGradient &gradient = gradients[i];
+    numItems +=
+        isFlat(gradient)
+            ? ceilDiv(gradient.rows * gradient.cols, finiteCheckElements)
+            : ceilDiv(gradient.rows, rowsPerItem(gradient));
+    itemEnds[i] = numItems;
+    isNonFinite[i].store(false, std::memory_order_relaxed);
+  }
+
+  auto checkItem = [&](const BoundGradient &gradient, int64_t item) {
+    if (isFlat(gradient)) {
+      int64_t begin = item * finiteCheckElements;
+      int64_t count =
+          std::min(finiteCheckElements, gradient.rows * gradient.cols - begin);
+      return hasNonFinite(gradient.type,
+                          elementAt(gradient.buffer, begin, gradient.type),
+                          count);
+    }
+    int64_t begin = item * rowsPerItem(gradient);
+    int64_t end = std::min(begin + rowsPerItem(gradient), gradient.rows);
+    for (int64_t row = begin; row < end; ++row) {
+      const std::byte *elements = elementAt(
+          gradient.buffer, row * gradient.buffer.row_stride, gradient.type);
+      if (hasNonFinite(gradient.type, elements, gradient.cols)) {
+        return true;
+      }
+    }
+    return false;
+  };
+  session->run(numItems, /*grain=*/4, [&](int64_t begin, int64_t end, int) {
+    auto ends = itemEnds.begin();
+    size_t index =
+        std::upper_bound(ends, ends + gradients.size(), begin) - ends;
+    for (int64_t item = begin; item < end; ++item) {
+      while (item >= itemEnds[index]) {
+        ++index;
+      }
+      int64_t first = index == 0 ? 0 : itemEnds[index - 1];
+      if (checkItem(gradients[index], item - first)) {
+        isNonFinite[index].store(true, std::memory_order_relaxed);
+      }
+    }
+  });
+
+  int64_t count = 0;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    count += isNonFinite[i].load(std::memory_order_relaxed);
+  }
+  return count;
+}

@@ -1,0 +1,68 @@
+//===-- HostBackend.h - running kernels on the processor --------*- C++ -*-===//
+//
+// Runs launches on the process's thread pool. The items of all matrices of a
+// launch form one range that threads share, so that many small matrices cost
+// one launch. Elementwise kernels on contiguous matrices see them as rows of
+// elementwiseColumns elements and a tail, whatever their shape is.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KAON_RUNTIME_HOSTBACKEND_H
+#define KAON_RUNTIME_HOSTBACKEND_H
+
+#include "runtime/Arena.h"
+#include "runtime/Backend.h"
+#include "runtime/KernelTable.h"
+#include "runtime/ThreadPool.h"
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace kaon::runtime {
+
+class HostBackend final : public Backend {
+public:
+  /// Row length that elementwise kernels see: 32 KiB of f32 per operand.
+  static constexpr int64_t elementwiseColumns = 8192;
+
+  /// Work items of a `columns` kernel that stay together: a cache line of f32
+  /// or two of f64, so that threads do not write to the same line.
+  static constexpr int64_t columnUnit = 16;
+
+  /// `threads` counts the calling thread; 0 stands for the pool's limit.
+  HostBackend(const KernelTable &kernels, int threads);
+
+  Status prepare(const StepPlan &plan) override;
+  std::byte *workspace() const override { return workspaceArena.data(); }
+  int64_t heldBytes() const override {
+    return workspaceArena.bytes() + scratchArena.bytes();
+  }
+  void beginStep() override;
+  void endStep() override;
+  void run(const Launch &launch,
+           std::span<const BoundLaunch> matrices) override;
+  int64_t countNonFinite(std::span<const BoundGradient> gradients) override;
+
+private:
+  const KernelTable &table;
+  const int threads;
+  const StepPlan *plan = nullptr;
+  std::vector<KernelEntry> kernels; // of the plan
+  Arena workspaceArena;
+  Arena scratchArena;
+  int64_t scratchStride =
+      0; // bytes from one thread's scratch memory to the next
+  // For each matrix of a launch or gradient check, where its items end in the
+  // range that threads share.
+  std::vector<int64_t> itemEnds;
+  std::vector<KaonBuffer>
+      reshaped; // buffers of elementwise launches; see HostLaunch
+  std::unique_ptr<std::atomic<bool>[]> isNonFinite;
+  std::optional<ThreadPool::Session> session; // of the step that runs
+};
+
+} // namespace kaon::runtime
+
+#endif // KAON_RUNTIME_HOSTBACKEND_H

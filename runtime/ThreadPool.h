@@ -1,0 +1,135 @@
+//===-- ThreadPool.h - the process's worker threads -------------*- C++ -*-===//
+//
+// One persistent pool per process. Starting threads per call costs
+// milliseconds, so workers are started once, wait for the next job for some
+// microseconds by spinning and then sleep; idle workers use no processor time.
+//
+// A job is a range of items that threads claim piece by piece. Which thread
+// runs which piece is not fixed; results must not depend on it, and those of
+// kernels do not (KernelAbi.h).
+//
+// Whoever runs jobs holds a Session, of which there is one at a time: two
+// Python threads that step two optimizers take turns. A forked child starts
+// with a pool of its own, because threads do not survive a fork.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KAON_RUNTIME_THREADPOOL_H
+#define KAON_RUNTIME_THREADPOOL_H
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <pthread.h>
+#include <type_traits>
+#include <vector>
+
+namespace kaon::runtime {
+
+class ThreadPool {
+public:
+  /// Runs the items [begin, end). `slot` differs between threads that run at
+  /// the same time and lies below the number of threads of the session; the
+  /// caller's is 0.
+  using Body = void (*)(void *context, int64_t begin, int64_t end, int slot);
+
+  /// More threads than this are never used.
+  static constexpr int maxThreads = 1024;
+
+  /// Exclusive use of the pool. Waits for the session before.
+  class Session {
+  public:
+    /// Uses up to `threads` threads, the calling one included.
+    explicit Session(int threads);
+
+    Session(Session &&) = default;
+
+    /// Threads that jobs of this session run on, at most.
+    int numThreads() const { return threads; }
+
+    /// Runs `body` over [0, total) in pieces of at most `grain` items that
+    /// start at multiples of `grain`, and waits until all are done. A single
+    /// piece runs on the calling thread.
+    void run(int64_t total, int64_t grain, Body body, void *context);
+
+    /// The same for a callable (begin, end, slot).
+    template <typename Function>
+    void run(int64_t total, int64_t grain, Function &&function) {
+      run(
+          total, grain,
+          [](void *context, int64_t begin, int64_t end, int slot) {
+            (*static_cast<std::remove_reference_t<Function> *>(context))(
+                begin, end, slot);
+          },
+          &function);
+    }
+
+  private:
+    ThreadPool *pool;
+    std::unique_lock<std::mutex> lock;
+    int threads;
+  };
+
+  /// Threads that sessions may use at most, the calling one included. Initially
+  /// the number of processors that the process may run on.
+  static int limit();
+
+  /// Changes the limit; 0 restores the initial one. Workers above it end. Waits
+  /// for a running session.
+  static void setLimit(int threads);
+
+  /// Processors that the process may run on.
+  static int numProcessors();
+
+  /// Starts the workers that a session of `threads` threads needs, so that its
+  /// first job finds them.
+  static void warmUp(int threads) { Session session(threads); }
+
+private:
+  ThreadPool();
+  ~ThreadPool();
+
+  static ThreadPool &instance();
+  static void *workerMain(void *pool);
+
+  void work();
+  void participate(int slot);
+  void startWorkers(int count);
+  void stopWorkers();
+
+  /// The pool of this process; none before its first use and in a forked child.
+  static std::atomic<ThreadPool *> current;
+  /// Set when the process ends; work is then done by the calling thread.
+  static std::atomic<bool> isShutDown;
+  static std::atomic<int> threadLimit;
+
+  const int spinRounds;
+  std::mutex sessionMutex;
+  std::vector<pthread_t> workers; // guarded by sessionMutex
+
+  // The job. Written while it is closed and nobody takes part in it.
+  Body body = nullptr;
+  void *context = nullptr;
+  int64_t total = 0;
+  int64_t grain = 1;
+  uint32_t floatControl = 0;
+
+  // Apart from each other: the claimed position is written by all threads.
+  alignas(64) std::atomic<int64_t> next{0};
+  /// Generation, whether the job is open to joiners, how many may join and how
+  /// many have: see the helpers in ThreadPool.cpp.
+  alignas(64) std::atomic<uint64_t> state{0};
+  alignas(64) std::atomic<uint64_t> left{0}; // joiners that are done
+
+  std::mutex sleepMutex;
+  std::condition_variable wakeUp;  // of workers
+  std::condition_variable allLeft; // of the caller
+  std::atomic<int> sleepers{0};    // workers that sleep or are about to
+  std::atomic<bool> isCallerAsleep{false};
+  std::atomic<bool> isStopping{false};
+};
+
+} // namespace kaon::runtime
+
+#endif // KAON_RUNTIME_THREADPOOL_H

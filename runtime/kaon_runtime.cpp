@@ -1,0 +1,126 @@
+//===-- kaon_runtime.cpp - the runtime's C interface ----------------------===//
+//
+// Wraps plans and executors. Exceptions, of which only those for lack of memory
+// can occur, end here.
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/kaon_runtime.h"
+
+#include "runtime/Executor.h"
+#include "runtime/HostBackend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+
+using namespace kaon::runtime;
+
+struct KaonPlan {
+  StepPlan plan;
+};
+
+struct KaonExecutor {
+  std::unique_ptr<Executor> executor;
+};
+
+namespace {
+
+int fail(std::string_view message, KaonError *error) {
+  if (error) {
+    size_t length = std::min(message.size(), sizeof(error->message) - 1);
+    std::memcpy(error->message, message.data(), length);
+    error->message[length] = '\0';
+  }
+  return KAON_FAILURE;
+}
+
+/// Runs `body`, which returns a Status, and reports its failure or exception.
+template <typename Function> int guard(KaonError *error, Function body) {
+  try {
+    Status status = body();
+    return status.ok() ? KAON_OK : fail(status.message(), error);
+  } catch (const std::bad_alloc &) {
+    return fail("expects more free memory than the system has", error);
+  } catch (const std::exception &exception) {
+    return fail(exception.what(), error);
+  }
+}
+
+} // namespace
+
+int kaon_plan_from_json(const char *json, size_t length, KaonPlan **plan,
+                        KaonError *error) {
+  return guard(error, [&]() -> Status {
+    Result<StepPlan> parsed =
+        StepPlan::fromJson(std::string_view(json, length));
+    KAON_RETURN_IF_ERROR(parsed.status());
+    *plan = new KaonPlan{std::move(*parsed)};
+    return Status::success();
+  });
+}
+
+void kaon_plan_destroy(KaonPlan *plan) { delete plan; }
+
+int64_t kaon_plan_period(const KaonPlan *plan) { return plan->plan.period(); }
+
+int64_t kaon_plan_num_buffers(const KaonPlan *plan) {
+  int64_t count = 0;
+  for (const ParameterPlan &parameter : plan->plan.parameters) {
+    count += 2 + static_cast<int64_t>(parameter.states.size());
+  }
+  return count;
+}
+
+int64_t kaon_plan_num_scalar_sets(const KaonPlan *plan) {
+  return static_cast<int64_t>(plan->plan.scalarSets.size());
+}
+
+const char *kaon_plan_kernel_name(const KaonPlan *plan, int64_t index) {
+  const std::vector<KernelPlan> &kernels = plan->plan.kernels;
+  return index >= 0 && static_cast<size_t>(index) < kernels.size()
+             ? kernels[index].name.c_str()
+             : nullptr;
+}
+
+int kaon_executor_create(const KaonPlan *plan, const KaonKernel *kernels,
+                         size_t num_kernels, int32_t threads,
+                         KaonExecutor **executor, KaonError *error) {
+  return guard(error, [&]() -> Status {
+    KernelTable table;
+    for (size_t i = 0; i < num_kernels; ++i) {
+      const KaonKernel &kernel = kernels[i];
+      if (!table.add(kernel.name, {kernel.function, kernel.scratch_per_column,
+                                   kernel.scratch_fixed})) {
+        return Status::failure("kernels[", i,
+                               "]: expects distinct names, but got '",
+                               kernel.name, "' twice");
+      }
+    }
+    Result<std::unique_ptr<Executor>> created = Executor::create(
+        plan->plan, std::make_unique<HostBackend>(table, threads));
+    KAON_RETURN_IF_ERROR(created.status());
+    *executor = new KaonExecutor{std::move(*created)};
+    return Status::success();
+  });
+}
+
+void kaon_executor_destroy(KaonExecutor *executor) { delete executor; }
+
+int64_t kaon_executor_workspace_bytes(const KaonExecutor *executor) {
+  return executor->executor->heldBytes();
+}
+
+int kaon_executor_step(KaonExecutor *executor, const KaonStep *step,
+                       int64_t *num_non_finite, KaonError *error) {
+  return guard(error, [&]() -> Status {
+    Result<int64_t> count = executor->executor->step(*step);
+    KAON_RETURN_IF_ERROR(count.status());
+    if (num_non_finite) {
+      *num_non_finite = *count;
+    }
+    return Status::success();
+  });
+}
+
+void kaon_set_pool_threads(int32_t threads) { ThreadPool::setLimit(threads); }

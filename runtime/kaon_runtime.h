@@ -1,0 +1,113 @@
+/*===-- kaon_runtime.h - the runtime's C interface --------------*- C -*-===*\
+ *
+ * Runs compiled packages: a step plan (JSON) and its kernels, from wherever
+their
+ * code was loaded. Plain C, no LLVM, no Python. docs/runtime.md has an example.
+ *
+ * Functions that can fail return KAON_OK or KAON_FAILURE and, when it is not
+ * null, fill the caller's KaonError. No exception leaves them. Nothing here is
+ * changed by a failed call.
+ *
+\*===----------------------------------------------------------------------===*/
+
+#ifndef KAON_RUNTIME_KAON_RUNTIME_H
+#define KAON_RUNTIME_KAON_RUNTIME_H
+
+#include "runtime/KernelAbi.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define KAON_EXPORT __attribute__((visibility("default")))
+#else
+#define KAON_EXPORT
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { KAON_OK = 0, KAON_FAILURE = 1 };
+
+/* Why a call failed: lower case, naming the thing, the wish and the finding. */
+typedef struct KaonError {
+  char message[1024];
+} KaonError;
+
+/* A kernel's code, and its scratch bytes per thread: scratch_per_column *
+ * columns
+ * + scratch_fixed. The code must stay loaded while an executor uses it. */
+typedef struct KaonKernel {
+  const char *name;
+  KaonKernelFn function;
+  int64_t scratch_per_column;
+  int64_t scratch_fixed;
+} KaonKernel;
+
+/* Values of one scalar set, in the order of its names in the plan. */
+typedef struct KaonScalars {
+  const double *values;
+  int64_t count;
+} KaonScalars;
+
+/* What one step works on. */
+typedef struct KaonStep {
+  /* The step count, 1 at the first step; decides the phase. */
+  int64_t step;
+  /* For each parameter of the plan: parameter, gradient, then its states. A
+   * gradient whose data is null leaves the parameter and its states alone. */
+  const KaonBuffer *buffers;
+  int64_t num_buffers;
+  /* One per scalar set of the plan. */
+  const KaonScalars *scalars;
+  int64_t num_scalars;
+  /* Not zero: look for infinities and NaNs in all gradients first, and change
+   * nothing when there are any. */
+  int32_t check_finite;
+} KaonStep;
+
+typedef struct KaonPlan KaonPlan;
+typedef struct KaonExecutor KaonExecutor;
+
+/* Reads and checks a plan. */
+KAON_EXPORT int kaon_plan_from_json(const char *json, size_t length,
+                                    KaonPlan **plan, KaonError *error);
+KAON_EXPORT void kaon_plan_destroy(KaonPlan *plan);
+
+/* Number of phases; of buffers and of scalar sets that a step takes. */
+KAON_EXPORT int64_t kaon_plan_period(const KaonPlan *plan);
+KAON_EXPORT int64_t kaon_plan_num_buffers(const KaonPlan *plan);
+KAON_EXPORT int64_t kaon_plan_num_scalar_sets(const KaonPlan *plan);
+
+/* Names of the kernels that the plan needs; null from the end on. */
+KAON_EXPORT const char *kaon_plan_kernel_name(const KaonPlan *plan,
+                                              int64_t index);
+
+/* Makes an executor on the host: finds the plan's kernels by name, allocates
+ * the workspace and starts the worker threads. `threads` counts the calling
+ * thread; 0 stands for all processors. The plan may be destroyed afterwards. */
+KAON_EXPORT int kaon_executor_create(const KaonPlan *plan,
+                                     const KaonKernel *kernels,
+                                     size_t num_kernels, int32_t threads,
+                                     KaonExecutor **executor, KaonError *error);
+KAON_EXPORT void kaon_executor_destroy(KaonExecutor *executor);
+
+/* Bytes of workspace that the executor holds. */
+KAON_EXPORT int64_t kaon_executor_workspace_bytes(const KaonExecutor *executor);
+
+/* Runs a step. `num_non_finite` gets the number of gradients with infinities or
+ * NaNs; when it is not 0, nothing was changed. Allocates nothing. Calls from
+ * several threads take turns. */
+KAON_EXPORT int kaon_executor_step(KaonExecutor *executor, const KaonStep *step,
+                                   int64_t *num_non_finite, KaonError *error);
+
+/* Threads that steps may use at most in this process, the calling one included;
+ * 0 restores the number of processors. */
+KAON_EXPORT void kaon_set_pool_threads(int32_t threads);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* KAON_RUNTIME_KAON_RUNTIME_H */

@@ -1,0 +1,245 @@
+//===-- ThreadPoolTest.cpp - the process's worker threads -----------------===//
+//
+// Coverage of ranges, sessions from several threads, idleness, forks, limits
+// and the floating point environment.
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/ThreadPool.h"
+
+#include <atomic>
+#include <chrono>
+#include <ctime>
+#include <gtest/gtest.h>
+#include <numeric>
+#include <set>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#if defined(__SSE__)
+#include <immintrin.h>
+#endif
+
+using namespace kaon::runtime;
+
+namespace {
+
+/// Undoes changes of the limit. Tests set one of at least 4, so that they mean
+/// the same on a machine with one processor.
+class ThreadPoolTest : public ::testing::Test {
+protected:
+  void SetUp() override { ThreadPool::setLimit(4); }
+  void TearDown() override { ThreadPool::setLimit(0); }
+};
+
+/// Sum of the squares below `count`, computed on `threads` threads.
+int64_t sumSquares(int threads, int64_t count, int64_t grain) {
+  std::atomic<int64_t> sum{0};
+  ThreadPool::Session session(threads);
+  session.run(count, grain, [&](int64_t begin, int64_t end, int) {
+    int64_t part = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      part += i * i;
+    }
+    sum += part;
+  });
+  return sum;
+}
+
+int64_t expectedSquares(int64_t count) {
+  return (count - 1) * count * (2 * count - 1) / 6;
+}
+
+double processorSeconds() {
+  timespec time;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) +
+         1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+} // namespace
+
+TEST_F(ThreadPoolTest, CoversEveryItemOnce) {
+  for (int64_t count : {1, 2, 7, 64, 1000}) {
+    for (int64_t grain : {1, 3, 64, 5000}) {
+      std::vector<std::atomic<int>> visits(count);
+      ThreadPool::Session session(4);
+      session.run(count, grain, [&](int64_t begin, int64_t end, int) {
+        EXPECT_EQ(begin % grain, 0);
+        EXPECT_LE(end - begin, grain);
+        for (int64_t i = begin; i < end; ++i) {
+          ++visits[i];
+        }
+      });
+      for (int64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(visits[i], 1)
+            << "item " << i << " of " << count << " by " << grain;
+      }
+    }
+  }
+}
+
+TEST_F(ThreadPoolTest, RunsNothingForNoItems) {
+  ThreadPool::Session session(4);
+  session.run(
+      0, 1, [](int64_t, int64_t, int) { FAIL() << "there is nothing to run"; });
+}
+
+TEST_F(ThreadPoolTest, UsesDistinctSlotsBelowTheNumberOfThreads) {
+  for (int round = 0; round < 200; ++round) {
+    ThreadPool::Session session(3);
+    ASSERT_EQ(session.numThreads(), 3);
+    std::atomic<int> busy[3] = {};
+    session.run(30, 1, [&](int64_t, int64_t, int slot) {
+      ASSERT_GE(slot, 0);
+      ASSERT_LT(slot, 3);
+      EXPECT_EQ(busy[slot].exchange(1), 0) << "two threads have slot " << slot;
+      std::this_thread::yield();
+      busy[slot] = 0;
+    });
+  }
+}
+
+TEST_F(ThreadPoolTest, WorkersTakePart) {
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  ThreadPool::Session session(2);
+  // Two items that wait for each other need two threads.
+  std::atomic<int> arrived{0};
+  session.run(2, 1, [&](int64_t, int64_t, int) {
+    ++arrived;
+    while (arrived < 2) {
+      std::this_thread::yield();
+    }
+    std::lock_guard<std::mutex> lock(mutex);
+    threads.insert(std::this_thread::get_id());
+  });
+  EXPECT_EQ(threads.size(), 2u);
+  EXPECT_TRUE(threads.count(std::this_thread::get_id()));
+}
+
+TEST_F(ThreadPoolTest, StaysCorrectOverManyShortJobs) {
+  for (int i = 0; i < 3000; ++i) {
+    ASSERT_EQ(sumSquares(4, 100 + i % 7, 5), expectedSquares(100 + i % 7));
+  }
+}
+
+TEST_F(ThreadPoolTest, WakesSleepingWorkers) {
+  for (int i = 0; i < 20; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    ASSERT_EQ(sumSquares(4, 1000, 10), expectedSquares(1000));
+  }
+}
+
+TEST_F(ThreadPoolTest, IdleWorkersUseNoProcessorTime) {
+  sumSquares(4, 1000, 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  double before = processorSeconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  // Three spinning workers would use up to 0.9 s.
+  EXPECT_LT(processorSeconds() - before, 0.05);
+}
+
+TEST_F(ThreadPoolTest, SessionsTakeTurns) {
+  std::atomic<int> inside{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 100; ++i) {
+        ThreadPool::Session session(4);
+        EXPECT_EQ(++inside, 1);
+        session.run(16, 1, [](int64_t, int64_t, int) {});
+        --inside;
+      }
+    });
+  }
+  for (std::thread &thread : threads) {
+    thread.join();
+  }
+}
+
+TEST_F(ThreadPoolTest, ObeysTheLimit) {
+  ThreadPool::setLimit(2);
+  EXPECT_EQ(ThreadPool::limit(), 2);
+  EXPECT_EQ(ThreadPool::Session(8).numThreads(), 2);
+  EXPECT_EQ(sumSquares(8, 1000, 1), expectedSquares(1000));
+  ThreadPool::setLimit(5);
+  EXPECT_EQ(ThreadPool::Session(8).numThreads(), 5);
+  EXPECT_EQ(sumSquares(8, 1000, 1), expectedSquares(1000));
+  ThreadPool::setLimit(0);
+  EXPECT_EQ(ThreadPool::limit(), ThreadPool::numProcessors());
+}
+
+TEST_F(ThreadPoolTest, WorksInAForkedChild) {
+  ASSERT_EQ(sumSquares(4, 1000, 1), expectedSquares(1000));
+  // A child that is forked while another thread is in a session must not wait
+  // for it.
+  std::atomic<bool> isInside{false}, mayLeave{false};
+  std::thread other([&] {
+    ThreadPool::Session session(4);
+    isInside = true;
+    while (!mayLeave) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  while (!isInside) {
+    std::this_thread::yield();
+  }
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    bool isRight = ThreadPool::Session(4).numThreads() == 4;
+    for (int i = 0; i < 100; ++i) {
+      isRight &= sumSquares(4, 1000, 1) == expectedSquares(1000);
+    }
+    _exit(isRight ? 0 : 1);
+  }
+  mayLeave = true;
+  other.join();
+  ASSERT_GT(child, 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+      << "status " << status;
+  // The parent's pool is as before.
+  EXPECT_EQ(sumSquares(4, 1000, 1), expectedSquares(1000));
+}
+
+TEST_F(ThreadPoolTest, EndsWithTheProcess) {
+  // A child that ends by exit() runs the handlers, with workers asleep.
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    sumSquares(4, 1000, 1);
+    exit(7);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7)
+      << "status " << status;
+}
+
+#if defined(__SSE__)
+TEST_F(ThreadPoolTest, WorkersRoundLikeTheCaller) {
+  ThreadPool::warmUp(2);
+  unsigned original = _mm_getcsr();
+  for (unsigned flushToZero : {0x8040u, 0u}) {
+    _mm_setcsr((original & ~0x8040u) | flushToZero);
+    std::atomic<int> arrived{0};
+    std::atomic<unsigned> seen[2] = {};
+    ThreadPool::Session session(2);
+    session.run(2, 1, [&](int64_t, int64_t, int slot) {
+      seen[slot] = _mm_getcsr() & 0x8040u;
+      ++arrived;
+      while (arrived < 2) {
+        std::this_thread::yield();
+      }
+    });
+    EXPECT_EQ(seen[0], flushToZero);
+    EXPECT_EQ(seen[1], flushToZero);
+  }
+  _mm_setcsr(original);
+}
+#endif
