@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _compile(options)
         else:
             _cache(options.action)
-    except (ExplainError, KaonError, driver.DriverError, knobs.KnobError) as error:
+    except (ExplainError, KaonError, knobs.KnobError) as error:
         print(f"kaon: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # piped into head

@@ -29,9 +29,11 @@ from typing import TYPE_CHECKING, Any
 
 from kaon import knobs
 from kaon.cache import Cache, make_key, open_cache
+from kaon.compiler.errors import KaonError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
     from kaon import _C
     from kaon.compiler.update import SpecializedUpdate, Update
     from kaon.interpreter import Interpreter, Precision
@@ -54,7 +56,7 @@ the others can be edited and fed back."""
 OPTIMIZATION_LEVEL = 3
 
 
-class DriverError(RuntimeError):
+class DriverError(KaonError, RuntimeError):
     """Compilation cannot start: the extension is missing or does not fit this package."""
 
 
@@ -142,6 +144,7 @@ def totals() -> Statistics:
 
 
 def _constexpr_key(value: Any) -> Any:
+    """Equal for values that compile to the same code; 1, 1.0 and True do not."""
     if isinstance(value, (list, tuple)):
         return tuple(_constexpr_key(item) for item in value)
     return type(value).__name__, value
