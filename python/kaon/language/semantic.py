@@ -333,7 +333,7 @@ class Semantic:
     def emit_every(self, phase: Phase, then: Block, otherwise: Block, types: Sequence[str]) -> list[SsaValue]:
         if phase.negated:
             then, otherwise = otherwise, then
-        return self.builder.emit_every(self._step, phase.period, phase.phase, then, otherwise, types)
+        return self.builder.emit_every(self._step, phase.period, phase.phase % phase.period, then, otherwise, types)
 
     # ---- elementwise -------------------------------------------------------------------------------------------------
 
