@@ -1,16 +1,68 @@
-//===-- Passes.h - passes over the kaon dialect -----------------*- C++ -*-===//
+//===-- Passes.h - passes and pipelines --------------------------*- C++
+//-*-===//
 //
-// Registration of every pass and pipeline.
+// Constructors of every pass, the pipelines made of them, and their
+// registration. What a pass does is written in Passes.td.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef KAON_PASSES_PASSES_H
 #define KAON_PASSES_PASSES_H
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Pass/Pass.h"
+#include "mlir/Pass/PassOptions.h"
+
 namespace kaon {
 
-/// Registers Kaon's passes and pipelines, and the upstream ones they are used
-/// with (canonicalize, cse, ...). Call it once per process.
+#define GEN_PASS_DECL
+#include "passes/Passes.h.inc"
+
+/// Options of `kaon-simplify-pipeline`.
+struct SimplifyPipelineOptions
+    : mlir::PassPipelineOptions<SimplifyPipelineOptions> {
+  Option<int64_t> maxPeriod{
+      *this, "max-period",
+      llvm::cl::desc("Largest number of kinds of steps a program may have"),
+      llvm::cl::init(SplitPhasesPassOptions().maxPeriod)};
+};
+
+/// Options of `kaon-schedule-pipeline`.
+struct SchedulePipelineOptions
+    : mlir::PassPipelineOptions<SchedulePipelineOptions> {
+  Option<int64_t> maxConcurrentBytes{
+      *this, "max-concurrent-bytes",
+      llvm::cl::desc("Bytes of matrices that may be in flight at once"),
+      llvm::cl::init(BucketPassOptions().maxConcurrentBytes)};
+};
+
+/// Options of `kaon-cpu-pipeline`: those of both parts.
+struct CpuPipelineOptions : mlir::PassPipelineOptions<CpuPipelineOptions> {
+  Option<int64_t> maxPeriod{
+      *this, "max-period",
+      llvm::cl::desc("Largest number of kinds of steps a program may have"),
+      llvm::cl::init(SplitPhasesPassOptions().maxPeriod)};
+  Option<int64_t> maxConcurrentBytes{
+      *this, "max-concurrent-bytes",
+      llvm::cl::desc("Bytes of matrices that may be in flight at once"),
+      llvm::cl::init(BucketPassOptions().maxConcurrentBytes)};
+};
+
+/// From what the front end wrote to one simplified function per kind of step.
+void addSimplifyPipeline(mlir::OpPassManager &pm,
+                         const SimplifyPipelineOptions &options);
+
+/// From simplified functions to outlined kernels with planned memory. Needs the
+/// module attribute `kaon.cpu` if there is any matrix product.
+void addSchedulePipeline(mlir::OpPassManager &pm,
+                         const SchedulePipelineOptions &options);
+
+/// Both of the above.
+void addCpuPipeline(mlir::OpPassManager &pm, const CpuPipelineOptions &options);
+
+/// Registers every pass and pipeline under its command line name. May be called
+/// more than once.
 void registerAllPasses();
 
 } // namespace kaon

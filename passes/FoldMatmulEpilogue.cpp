@@ -1,0 +1,160 @@
+//===-- FoldMatmulEpilogue.cpp - products absorb what follows
+//---------------===//
+//
+// Numeric class: reassociating.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/PatternMatch.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+#include "passes/Passes.h"
+#include "passes/Support.h"
+
+namespace kaon {
+#define GEN_PASS_DEF_FOLDMATMULEPILOGUEPASS
+#include "passes/Passes.h.inc"
+} // namespace kaon
+
+using namespace mlir;
+using namespace kaon;
+
+namespace {
+
+/// A product that only one op uses, which may therefore change it.
+MatmulOp getOwnProduct(Value value) {
+  auto product = value.getDefiningOp<MatmulOp>();
+  return product && !product.isPacked() && value.hasOneUse() ? product
+                                                             : MatmulOp();
+}
+
+/// The scale and the matrix of `scalar * matrix`, or a null scale.
+std::pair<Value, Value> matchScale(Value value) {
+  if (auto scaling = value.getDefiningOp<arith::MulFOp>()) {
+    for (auto [scale, matrix] :
+         {std::pair(scaling.getLhs(), scaling.getRhs()),
+          std::pair(scaling.getRhs(), scaling.getLhs())}) {
+      if (isSplat(scale)) {
+        return {scale, matrix};
+      }
+    }
+  }
+  return {Value(), value};
+}
+
+bool isMarkedSymmetric(Value matrix) {
+  auto product = matrix.getDefiningOp<MatmulOp>();
+  return product && product.getSymmetric();
+}
+
+/// A factor that stays absent while it is one.
+Value multiply(OpBuilder &builder, Location loc, Value a, Value b) {
+  if (!a || !b) {
+    return a ? a : b;
+  }
+  return arith::MulFOp::create(builder, loc, a, b);
+}
+
+Value negate(OpBuilder &builder, Location loc, Value factor) {
+  return factor ? arith::NegFOp::create(builder, loc, factor).getResult()
+                : createScalar(builder, loc, -1.0);
+}
+
+/// Replaces an op by a copy of a product with other factors and addend.
+void replaceByProduct(PatternRewriter &rewriter, Operation *op,
+                      MatmulOp product, Value alpha, Value beta, Value addend) {
+  if (addend && !beta) {
+    beta = createScalar(rewriter, op->getLoc(), 1.0);
+  }
+  rewriter.replaceOpWithNewOp<MatmulOp>(
+      op, op->getResult(0).getType(), product.getLhs(), product.getRhs(), alpha,
+      beta, addend, product.getTransposeA(), product.getTransposeB(),
+      product.getSymmetric(), product.getSizesAttr());
+  rewriter.eraseOp(product);
+}
+
+/// s * (alpha A B + beta C)  ->  (s alpha) A B + (s beta) C
+struct FoldScale : OpRewritePattern<arith::MulFOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(arith::MulFOp op,
+                                PatternRewriter &rewriter) const override {
+    for (auto [scale, matrix] : {std::pair(op.getLhs(), op.getRhs()),
+                                 std::pair(op.getRhs(), op.getLhs())}) {
+      MatmulOp product = getOwnProduct(matrix);
+      if (!product || !isSplat(scale)) {
+        continue;
+      }
+      Value scalar = getSplatScalar(rewriter, scale);
+      Value alpha = multiply(rewriter, op.getLoc(), scalar, product.getAlpha());
+      Value beta = product.getBeta() ? multiply(rewriter, op.getLoc(), scalar,
+                                                product.getBeta())
+                                     : Value();
+      replaceByProduct(rewriter, op, product, alpha, beta, product.getAddend());
+      return success();
+    }
+    return rewriter.notifyMatchFailure(
+        op, "no host scalar times a product with one use");
+  }
+};
+
+/// alpha A B +- t C  ->  one product with an addend, and so for t C +- alpha A
+/// B
+template <typename SumOp> struct FoldSum : OpRewritePattern<SumOp> {
+  using OpRewritePattern<SumOp>::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(SumOp op,
+                                PatternRewriter &rewriter) const override {
+    constexpr bool isDifference = std::is_same_v<SumOp, arith::SubFOp>;
+    for (bool productIsLeft : {false, true}) {
+      Value side = productIsLeft ? op.getLhs() : op.getRhs();
+      Value other = productIsLeft ? op.getRhs() : op.getLhs();
+      MatmulOp product = getOwnProduct(side);
+      // A uniform addend is cheaper to add later than to fill memory with.
+      if (!product || product.getAddend() || isSplat(other)) {
+        continue;
+      }
+      // The promise of symmetry would cover the addend too; half of the product
+      // is worth more than its epilogue.
+      auto [scale, addend] = matchScale(other);
+      if (product.getSymmetric() && !isMarkedSymmetric(addend)) {
+        continue;
+      }
+      Value beta = scale ? getSplatScalar(rewriter, scale) : Value();
+      Value alpha = product.getAlpha();
+      if (isDifference && productIsLeft) {
+        beta = negate(rewriter, op.getLoc(), beta);
+      } else if (isDifference) {
+        alpha = negate(rewriter, op.getLoc(), alpha);
+      }
+      replaceByProduct(rewriter, op, product, alpha, beta, addend);
+      return success();
+    }
+    return rewriter.notifyMatchFailure(
+        op, "no operand is a product with one use and no addend");
+  }
+};
+
+struct FoldMatmulEpiloguePass
+    : kaon::impl::FoldMatmulEpiloguePassBase<FoldMatmulEpiloguePass> {
+  LogicalResult initialize(MLIRContext *context) override {
+    RewritePatternSet owned(context);
+    owned.add<FoldScale, FoldSum<arith::AddFOp>, FoldSum<arith::SubFOp>>(
+        context);
+    patterns = std::move(owned);
+    return success();
+  }
+
+  void runOnOperation() override {
+    // Top-down order folds inner scalings before the sums that use them.
+    GreedyRewriteConfig config;
+    config.setUseTopDownTraversal(true);
+    if (failed(applyPatternsGreedily(getOperation(), patterns, config))) {
+      return signalPassFailure();
+    }
+  }
+
+  FrozenRewritePatternSet patterns;
+};
+
+} // namespace

@@ -1,0 +1,251 @@
+//===-- OrientProducts.cpp - Gram matrices of the shorter side
+//--------------===//
+//
+// Numeric class: reassociating.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/Remarks.h"
+#include "passes/Passes.h"
+#include "passes/Support.h"
+
+#include "llvm/ADT/MapVector.h"
+
+namespace kaon {
+#define GEN_PASS_DEF_ORIENTPRODUCTSPASS
+#include "passes/Passes.h.inc"
+} // namespace kaon
+
+using namespace mlir;
+using namespace kaon;
+
+namespace {
+
+/// A Gram matrix: of the rows of a matrix (`X X^T`) or of its columns (`X^T
+/// X`).
+struct Gram {
+  Value base;
+  Along side;
+
+  bool operator==(const Gram &other) const {
+    return base == other.base && side == other.side;
+  }
+  /// Rows and columns of the Gram matrix.
+  int64_t getSize() const {
+    return getMatrixType(base).getDimSize(side == Along::Row ? 0 : 1);
+  }
+  Gram flip() const {
+    return {base, side == Along::Row ? Along::Column : Along::Row};
+  }
+};
+
+/// One matrix whose elements are all equal, or a `1x1` repeated.
+bool isUniform(Value value) {
+  auto broadcast = value.getDefiningOp<BroadcastOp>();
+  return isSplat(value) ||
+         (broadcast && broadcast.getInput().getType().getNumElements() == 1);
+}
+
+/// A uniform matrix of another shape.
+Value resizeUniform(OpBuilder &builder, Value value, RankedTensorType type) {
+  if (std::optional<double> number = getSplatConstant(value)) {
+    return createFill(builder, value.getLoc(), *number, type);
+  }
+  if (auto splat = value.getDefiningOp<tensor::SplatOp>()) {
+    return tensor::SplatOp::create(builder, value.getLoc(), splat.getInput(),
+                                   type);
+  }
+  auto broadcast = value.getDefiningOp<BroadcastOp>();
+  return BroadcastOp::create(builder, value.getLoc(), type,
+                             broadcast.getInput());
+}
+
+/// The polynomials in Gram matrices that a function computes.
+class GramPolynomials {
+public:
+  /// Visits an op after its operands.
+  void visit(Operation *op);
+
+  /// Rewrites the polynomials in every Gram matrix for which the other side is
+  /// shorter and all uses can be rewritten.
+  void orient();
+
+private:
+  /// All polynomials in one Gram matrix, in order.
+  struct Family {
+    Gram gram;
+    SmallVector<Operation *> polynomials;
+  };
+
+  std::optional<Gram> find(Operation *op) const;
+  std::optional<Gram> lookup(Value value) const {
+    auto found = grams.find(value);
+    return found == grams.end() ? std::nullopt : std::optional(found->second);
+  }
+  /// Whether an op multiplies a polynomial in a Gram matrix with its base, so
+  /// that the polynomial can change sides.
+  bool isProductWithBase(Operation *op, const Gram &gram) const;
+  bool canRewrite(const Family &family) const;
+  void rewrite(const Family &family) const;
+
+  DenseMap<Value, Gram> grams;
+  SmallVector<Family> families;
+};
+
+std::optional<Gram> GramPolynomials::find(Operation *op) const {
+  if (auto product = dyn_cast<MatmulOp>(op)) {
+    if (product.isPacked()) {
+      return std::nullopt;
+    }
+    Value lhs = product.getLhs(), rhs = product.getRhs();
+    std::optional<Gram> left = lookup(lhs), right = lookup(rhs), result;
+    if (left && right && *left == *right) {
+      result =
+          left; // Polynomials are symmetric: transposition does not matter.
+    } else if (lhs == rhs &&
+               product.getTransposeA() != product.getTransposeB()) {
+      result = Gram{lhs, product.getTransposeB() ? Along::Row : Along::Column};
+    }
+    Value addend = product.getAddend();
+    if (result && addend && lookup(addend) != result) {
+      return std::nullopt;
+    }
+    return result;
+  }
+  if (isa<arith::AddFOp, arith::SubFOp>(op)) {
+    std::optional<Gram> left = lookup(op->getOperand(0));
+    return left == lookup(op->getOperand(1)) ? left : std::nullopt;
+  }
+  if (isa<arith::NegFOp>(op)) {
+    return lookup(op->getOperand(0));
+  }
+  if (isa<arith::MulFOp>(op) && isUniform(op->getOperand(0))) {
+    return lookup(op->getOperand(1));
+  }
+  if (isa<arith::MulFOp, arith::DivFOp>(op) && isUniform(op->getOperand(1))) {
+    return lookup(op->getOperand(0));
+  }
+  return std::nullopt;
+}
+
+void GramPolynomials::visit(Operation *op) {
+  if (op->getNumResults() != 1) {
+    return;
+  }
+  if (std::optional<Gram> gram = find(op)) {
+    grams.insert({op->getResult(0), *gram});
+    auto family = llvm::find_if(
+        families, [&](const Family &f) { return f.gram == *gram; });
+    if (family == families.end()) {
+      families.push_back({*gram, {}});
+      family = std::prev(families.end());
+    }
+    family->polynomials.push_back(op);
+  }
+}
+
+bool GramPolynomials::isProductWithBase(Operation *op, const Gram &gram) const {
+  auto product = dyn_cast<MatmulOp>(op);
+  if (!product || product.isPacked()) {
+    return false;
+  }
+  // P(X X^T) X and X^T P(X X^T); X P(X^T X) and P(X^T X) X^T.
+  bool ofRows = gram.side == Along::Row;
+  bool baseIsRight = lookup(product.getLhs()) == gram &&
+                     product.getRhs() == gram.base &&
+                     product.getTransposeB() != ofRows;
+  bool baseIsLeft = lookup(product.getRhs()) == gram &&
+                    product.getLhs() == gram.base &&
+                    product.getTransposeA() == ofRows;
+  return baseIsLeft || baseIsRight;
+}
+
+bool GramPolynomials::canRewrite(const Family &family) const {
+  if (family.gram.flip().getSize() >= family.gram.getSize()) {
+    return false;
+  }
+  return llvm::all_of(family.polynomials, [&](Operation *op) {
+    return llvm::all_of(op->getUsers(), [&](Operation *user) {
+      return isProductWithBase(user, family.gram) ||
+             (user->getNumResults() == 1 &&
+              lookup(user->getResult(0)) == family.gram);
+    });
+  });
+}
+
+void GramPolynomials::rewrite(const Family &family) const {
+  Gram gram = family.gram.flip();
+  Value base = gram.base;
+  auto type = RankedTensorType::get({gram.getSize(), gram.getSize()},
+                                    getMatrixType(base).getElementType());
+  IRMapping mapping;
+  SmallVector<MatmulOp> products;
+  for (Operation *op : family.polynomials) {
+    OpBuilder builder(op);
+    auto product = dyn_cast<MatmulOp>(op);
+    bool isGram =
+        product && product.getLhs() == base && product.getRhs() == base;
+    for (Value operand : op->getOperands()) {
+      if (getMatrixType(operand) && isUniform(operand)) {
+        mapping.map(operand, resizeUniform(builder, operand, type));
+      }
+    }
+    Operation *clone = builder.clone(*op, mapping);
+    clone->getResult(0).setType(type);
+    if (isGram) {
+      cast<MatmulOp>(clone).setTransposeA(gram.side == Along::Column);
+      cast<MatmulOp>(clone).setTransposeB(gram.side == Along::Row);
+    }
+    for (Operation *user : op->getUsers()) {
+      if (isProductWithBase(user, family.gram) &&
+          !llvm::is_contained(products, user)) {
+        products.push_back(cast<MatmulOp>(user));
+      }
+    }
+  }
+  for (MatmulOp product : products) {
+    // The polynomial moves to the base's other side; as a symmetric matrix it
+    // needs no transposition, and the base keeps its own.
+    Value lhs = product.getLhs(), rhs = product.getRhs();
+    bool baseIsRight = rhs == base;
+    bool transposeBase =
+        baseIsRight ? product.getTransposeB() : product.getTransposeA();
+    product.getLhsMutable().set(baseIsRight ? base : mapping.lookup(rhs));
+    product.getRhsMutable().set(baseIsRight ? mapping.lookup(lhs) : base);
+    product.setTransposeA(baseIsRight && transposeBase);
+    product.setTransposeB(!baseIsRight && transposeBase);
+  }
+  for (Operation *op : llvm::reverse(family.polynomials)) {
+    op->erase();
+  }
+  remark::passed(base.getLoc(), remark::RemarkOpts::name("Orient").category(
+                                    "kaon-orient-products"))
+      << remark::add(
+             "products with a Gram matrix of {0}x{0} now use one of {1}x{1}",
+             family.gram.getSize(), gram.getSize());
+}
+
+void GramPolynomials::orient() {
+  // Decided before any rewriting, which erases what the decisions look at.
+  SmallVector<Family> chosen;
+  llvm::copy_if(families, std::back_inserter(chosen),
+                [&](const Family &family) { return canRewrite(family); });
+  for (const Family &family : chosen) {
+    rewrite(family);
+  }
+}
+
+struct OrientProductsPass
+    : kaon::impl::OrientProductsPassBase<OrientProductsPass> {
+  void runOnOperation() override {
+    GramPolynomials polynomials;
+    getOperation().getBody().walk<WalkOrder::PreOrder>(
+        [&](Operation *op) { polynomials.visit(op); });
+    polynomials.orient();
+    eraseDeadOps(getOperation());
+  }
+};
+
+} // namespace

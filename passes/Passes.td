@@ -1,0 +1,324 @@
+//===-- Passes.td - the passes of Kaon -----------------------*- tablegen -*-===//
+//
+// In the order of the pipelines. Every pass states its numeric class:
+//   bitwise        results keep their bits
+//   reassociating  equal in exact arithmetic, rounded in another order
+//   approximate    equal only up to a stated tolerance
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KAON_PASSES_PASSES_TD
+#define KAON_PASSES_PASSES_TD
+
+include "mlir/Pass/PassBase.td"
+
+def VerifyProgramPass : Pass<"kaon-verify-program", "::mlir::ModuleOp"> {
+  let summary = "Check that updates and programs fit together (bitwise)";
+  let description = [{
+    Checks what no single op can see, so that no later pass meets it half-way:
+
+    * every matrix of every `kaon.program` names an update of this module;
+    * an update has one parameter, one gradient of its shape, states, `f64`
+      scalars and one step, in this order, and returns the new parameter and the
+      new states with the types of the old ones;
+    * the compute type is `f64` for an `f64` parameter, else `f32`, and states have
+      it;
+    * every `kaon.every` asks for the step argument of its own update.
+
+    Numeric class: bitwise (changes nothing).
+  }];
+}
+
+def ExpandUpdatesPass : Pass<"kaon-expand-updates", "::mlir::func::FuncOp"> {
+  let summary = "Write library ops in terms of primitives (approximate)";
+  let description = [{
+    Expands `kaon.momentum`, `kaon.apply`, `kaon.norm`, `kaon.normalize` and
+    `kaon.newton_schulz` into elementwise ops, reductions and products.
+
+    Norms accept any finite input. For `f32` they are taken in `f64`, where squares
+    neither overflow nor vanish; for `f64` the input is divided by its largest
+    absolute value first. What has norm zero stays zero.
+
+    A Newton-Schulz step with coefficients `(a, b, c)` becomes `A = X X^T`,
+    `B = b A + c A A`, `X = a X + B X`, without `A A` where `c` is zero. Which side of
+    a tall matrix the products are taken on is left to `kaon-orient-products`.
+
+    Example:
+
+    ```mlir
+    %w1 = kaon.apply decoupled %w, %u step_size %s decay %d : tensor<4x6xf32>
+    ```
+
+    becomes
+
+    ```mlir
+    %one = arith.constant 1.0 : f64
+    %keep = arith.subf %one, %d : f64
+    // both scalars are rounded to f32 and splat
+    %0 = arith.mulf %keep_splat, %w : tensor<4x6xf32>
+    %1 = arith.mulf %s_splat, %u : tensor<4x6xf32>
+    %2 = arith.subf %0, %1 : tensor<4x6xf32>
+    ```
+
+    Numeric class: approximate. Norms round differently from the formula in the
+    compute type, always towards a smaller error; everything else is bitwise.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect",
+                           "::mlir::tensor::TensorDialect"];
+}
+
+def SplitPhasesPass : Pass<"kaon-split-phases", "::mlir::ModuleOp"> {
+  let summary = "One function per kind of step (bitwise)";
+  let description = [{
+    The least common multiple of the periods of all `kaon.every` of an update is the
+    number of its residues `r = (step - phase) mod period`. The update is cloned
+    once per distinct combination of branches, as `@update.0`, `@update.1`, ... in
+    the order in which residues first need them; branches not taken are gone, and
+    so is what only they used. Programs get the period of all their updates.
+
+    Example:
+
+    ```mlir
+    kaon.program @step { kaon.parameter @muon "w" scalars 0 phase 0 }
+    ```
+
+    where `@muon` refreshes every third step, at phase 1, becomes
+
+    ```mlir
+    kaon.program @step period 3 {
+      kaon.parameter [@muon.0, @muon.1, @muon.0] "w" scalars 0 phase 0
+    }
+    ```
+
+    Numeric class: bitwise.
+  }];
+  let options = [
+    Option<"maxPeriod", "max-period", "int64_t", /*default=*/"240",
+           "Largest number of kinds of steps a program may have">];
+}
+
+def OrientProductsPass : Pass<"kaon-orient-products", "::mlir::func::FuncOp"> {
+  let summary = "Take products with a Gram matrix on the shorter side (reassociating)";
+  let description = [{
+    For any polynomial `P` without constant term, `P(X X^T) X = X P(X^T X)`. Where
+    `X` has more rows than columns, the right-hand form multiplies smaller
+    matrices; where it has more columns, the left-hand one does. The pass finds
+    such polynomials in any expression made of products, sums, differences and
+    scalings of one Gram matrix - a user's own iteration as well as an expanded
+    `kaon.newton_schulz` - and rewrites them where all uses of the larger form can go.
+
+    Example (`X` is 6x4):
+
+    ```mlir
+    %a = kaon.matmul %x, %x transpose_b : (tensor<6x4xf32>, tensor<6x4xf32>) -> tensor<6x6xf32>
+    %y = kaon.matmul %a, %x : (tensor<6x6xf32>, tensor<6x4xf32>) -> tensor<6x4xf32>
+    ```
+
+    becomes
+
+    ```mlir
+    %a = kaon.matmul %x, %x transpose_a : (tensor<6x4xf32>, tensor<6x4xf32>) -> tensor<4x4xf32>
+    %y = kaon.matmul %x, %a : (tensor<6x4xf32>, tensor<4x4xf32>) -> tensor<6x4xf32>
+    ```
+
+    Numeric class: reassociating.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::tensor::TensorDialect"];
+}
+
+def MarkSymmetricPass : Pass<"kaon-mark-symmetric", "::mlir::func::FuncOp"> {
+  let summary = "Mark products whose result is symmetric (reassociating)";
+  let description = [{
+    Marks `X X^T` and `X^T X`, and products of two polynomials in one symmetric
+    matrix, which commute. Elementwise ops on symmetric matrices keep symmetry, so
+    that sums and scalings of marked products are recognised in turn. A marked
+    product computes one triangle and mirrors it.
+
+    Example:
+
+    ```mlir
+    %a = kaon.matmul %x, %x transpose_b : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x4xf32>
+    %b = kaon.matmul %a, %a : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+    ```
+
+    marks both products.
+
+    Numeric class: reassociating. Products of a matrix with its own transpose, and
+    squares of symmetric matrices, keep their bits.
+  }];
+}
+
+def FoldMatmulEpiloguePass : Pass<"kaon-fold-matmul-epilogue", "::mlir::func::FuncOp"> {
+  let summary = "Fold scalings and a sum into products (reassociating)";
+  let description = [{
+    `kaon.matmul` computes `alpha * op(A) op(B) + beta * C` in one pass over its
+    result. Folds into it scalings of its result by host scalars, and the sum or
+    difference with another matrix, scaled or not, if the product has no other use.
+    A product marked symmetric takes an addend only if that is marked too.
+
+    Example:
+
+    ```mlir
+    %p = kaon.matmul %a, %a symmetric : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+    %s = arith.mulf %c_splat, %p : tensor<4x4xf32>
+    %t = arith.mulf %b_splat, %a : tensor<4x4xf32>
+    %r = arith.addf %t, %s : tensor<4x4xf32>
+    ```
+
+    becomes
+
+    ```mlir
+    %r = kaon.matmul %a, %a symmetric alpha %c beta %b %a
+        : (tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+    ```
+
+    Numeric class: reassociating. Factors are multiplied on the host, and an
+    epilogue may round once where two ops rounded twice.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
+def BucketPass : Pass<"kaon-bucket", "::mlir::ModuleOp"> {
+  let summary = "Group the matrices that a step handles together (bitwise)";
+  let description = [{
+    For every phase of every program, matrices with the same update form a bucket.
+    As many of them run at once as fit into `max-concurrent-bytes`, counted by the
+    size of the matrix: many small ones fill all threads in one launch, large ones
+    fill them alone and then stay in cache. Every bucket is reported as a remark
+    of category `kaon-bucket`.
+
+    Example:
+
+    ```mlir
+    kaon.program @step {
+      kaon.parameter @muon_4x6 "a" scalars 0 phase 0
+      kaon.parameter @muon_4x6 "b" scalars 0 phase 0
+    }
+    ```
+
+    gains
+
+    ```mlir
+    kaon.phase 0 {
+      kaon.bucket @muon_4x6 parameters [0, 1] concurrent 2
+    }
+    ```
+
+    Numeric class: bitwise. Needs split phases.
+  }];
+  let options = [
+    Option<"maxConcurrentBytes", "max-concurrent-bytes", "int64_t", /*default=*/"2 << 20",
+           "Bytes of matrices that may be in flight at once">];
+}
+
+def FuseKernelsPass : Pass<"kaon-fuse-kernels", "::mlir::func::FuncOp"> {
+  let summary = "Form kernels, each one pass over memory (reassociating)";
+  let description = [{
+    Moves all elementwise ops, reductions and broadcasts of an update into
+    `kaon.kernel` ops. Products, transposes and reductions of the whole matrix cut
+    the update into stages; within a stage, everything over one shape becomes one
+    kernel, in which a row (or a column) stays in registers or cache between its
+    norm and its use. What a later stage needs is computed there again if reading
+    its inputs costs no more than storing and loading it, else it is stored.
+
+    A sum of the whole matrix becomes a sum of each row, in `f64`, and a small
+    kernel over the `1xM` row sums. Numbers are passed to kernels as scalars, so
+    that equal kernels of different shapes stay equal.
+
+    Every kernel is reported as a remark of category `kaon-fuse-kernels`.
+
+    Example:
+
+    ```mlir
+    %n = kaon.reduce sum %x along row : tensor<4x6xf32> -> tensor<4x1xf32>
+    %b = kaon.broadcast %n : tensor<4x1xf32> to tensor<4x6xf32>
+    %y = arith.divf %x, %b : tensor<4x6xf32>
+    ```
+
+    becomes
+
+    ```mlir
+    %y = kaon.kernel rows ins(%x : tensor<4x6xf32>) {
+    ^bb0(%a: tensor<4x6xf32>):
+      // the same three ops on %a
+      kaon.yield %2 : tensor<4x6xf32>
+    } -> tensor<4x6xf32>
+    ```
+
+    Numeric class: reassociating (sums of the whole matrix), else bitwise. Needs
+    expanded updates and split phases.
+  }];
+  let dependentDialects = ["::kaon::KaonDialect", "::mlir::arith::ArithDialect",
+                           "::mlir::tensor::TensorDialect"];
+}
+
+def PackOperandsPass : Pass<"kaon-pack-operands", "::mlir::func::FuncOp"> {
+  let summary = "Pack the operands of products (bitwise)";
+  let description = [{
+    Inserts a `kaon.pack` per distinct operand of every `kaon.matmul`, sized by the
+    module attribute `kaon.cpu`, and makes the product take packed operands. An
+    operand that several products read on the same side is packed once.
+
+    Example (`mr = 4`, `nr = 8`):
+
+    ```mlir
+    %d = kaon.matmul %a, %b : (tensor<4x6xf32>, tensor<6x8xf32>) -> tensor<4x8xf32>
+    ```
+
+    becomes
+
+    ```mlir
+    %p = kaon.pack lhs %a : tensor<4x6xf32> -> tensor<1x24xf32>
+    %q = kaon.pack rhs %b : tensor<6x8xf32> -> tensor<1x48xf32>
+    %d = kaon.matmul %p, %q packed sizes [4, 8, 6]
+        : (tensor<1x24xf32>, tensor<1x48xf32>) -> tensor<4x8xf32>
+    ```
+
+    Numeric class: bitwise.
+  }];
+  let dependentDialects = ["::kaon::KaonDialect"];
+}
+
+def OutlineKernelsPass : Pass<"kaon-outline-kernels", "::mlir::ModuleOp"> {
+  let summary = "Make one function per distinct kernel, free of shapes (bitwise)";
+  let description = [{
+    Every `kaon.kernel` becomes a `kaon.launch` of a private function whose shapes
+    are erased: a dimension that is not one becomes dynamic. Equal bodies share
+    one function, named after a hash of its text, so that the same kernel has the
+    same name in every module.
+
+    Example:
+
+    ```mlir
+    %r = kaon.launch @kernel_93bd1f0c52d06e4a ins(%x : tensor<4x6xf32>) -> tensor<4x6xf32>
+    ```
+
+    Numeric class: bitwise.
+  }];
+  let dependentDialects = ["::kaon::KaonDialect", "::mlir::func::FuncDialect",
+                           "::mlir::tensor::TensorDialect"];
+}
+
+def PlanMemoryPass : Pass<"kaon-plan-memory", "::mlir::ModuleOp"> {
+  let summary = "Decide where every value lives (bitwise)";
+  let description = [{
+    Gives every result of an update a place (`kaon.buffers`) and every update the
+    size of its workspace (`kaon.workspace`). The new parameter and the new states
+    are written in place over the old ones where nothing reads an old value
+    afterwards, else to the workspace and copied at the end. Values whose lives do
+    not meet share memory; a kernel, or a product with an addend, may overwrite an
+    operand of its result's shape that nobody reads later. Offsets are multiples of
+    64 bytes.
+
+    Buckets lower their concurrency until their workspaces fit into three times
+    the bytes of the matrices of the program's largest bucket.
+
+    The plan is executed symbolically before it is accepted: every operand must
+    still be in the memory it was written to, and every result where it belongs.
+
+    Numeric class: bitwise. Needs outlined kernels.
+  }];
+  let dependentDialects = ["::kaon::KaonDialect", "::mlir::func::FuncDialect"];
+}
+
+#endif // KAON_PASSES_PASSES_TD

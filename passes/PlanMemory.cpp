@@ -1,0 +1,541 @@
+//===-- PlanMemory.cpp - where every value lives
+//----------------------------===//
+//
+// Numeric class: bitwise.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/IR/Remarks.h"
+#include "mlir/IR/SymbolTable.h"
+#include "passes/Outliner.h"
+#include "passes/Passes.h"
+#include "passes/Support.h"
+
+#include "llvm/ADT/StringMap.h"
+#include "llvm/Support/MathExtras.h"
+
+namespace kaon {
+#define GEN_PASS_DEF_PLANMEMORYPASS
+#include "passes/Passes.h.inc"
+} // namespace kaon
+
+using namespace mlir;
+using namespace kaon;
+
+namespace {
+
+/// Alignment of buffers in the workspace: one cache line.
+constexpr int64_t alignment = 64;
+
+/// Workspace of a program, in units of the bytes of its largest bucket.
+constexpr int64_t maxWorkspaceFactor = 3;
+
+/// The op whose result shares its operand's memory.
+bool isView(Operation *op) {
+  auto transpose = dyn_cast_or_null<TransposeOp>(op);
+  return transpose && transpose.isView();
+}
+
+/// The value whose memory a value is, if it is a view.
+Value getViewed(Value value) {
+  while (isView(value.getDefiningOp())) {
+    value = cast<TransposeOp>(value.getDefiningOp()).getInput();
+  }
+  return value;
+}
+
+/// Whether an op may write a result to the memory of one of its operands,
+/// because it has read each element before it writes it.
+bool mayOverwrite(Operation *op, OpOperand &operand, OpResult result) {
+  if (operand.get().getType() != result.getType()) {
+    return false;
+  }
+  bool elementByElement = isa<LaunchOp>(op);
+  if (auto product = dyn_cast<MatmulOp>(op)) {
+    elementByElement = operand.get() == product.getAddend();
+  }
+  // Another operand in the same memory is read in another order.
+  return elementByElement &&
+         llvm::count_if(op->getOperands(), [&](Value other) {
+           return getViewed(other) == getViewed(operand.get());
+         }) == 1;
+}
+
+/// An argument that an update replaces, and the value that replaces it.
+struct Target {
+  BlockArgument argument;
+  BufferAttr buffer;
+};
+
+SmallVector<Target> getTargets(func::FuncOp update) {
+  MLIRContext *context = update.getContext();
+  SmallVector<Target> targets;
+  for (unsigned index : getArgumentsWithRole(update, Role::Param)) {
+    targets.push_back({update.getArgument(index),
+                       BufferAttr::get(context, BufferKind::Param, 0)});
+  }
+  for (auto [state, index] :
+       llvm::enumerate(getArgumentsWithRole(update, Role::State))) {
+    targets.push_back({update.getArgument(index),
+                       BufferAttr::get(context, BufferKind::State,
+                                       static_cast<int64_t>(state))});
+  }
+  return targets;
+}
+
+//===----------------------------------------------------------------------===//
+// Planning
+//===----------------------------------------------------------------------===//
+
+/// Plans the memory of one update.
+class Planner {
+public:
+  Planner(func::FuncOp update, Outliner &outliner)
+      : update(update), outliner(outliner), targets(getTargets(update)),
+        terminator(update.getBody().front().getTerminator()) {}
+
+  void plan();
+
+private:
+  /// A piece of workspace, and when it is in use.
+  struct Buffer {
+    int64_t bytes, begin, end, offset = 0;
+  };
+
+  Value insertCopy(Value value);
+  void copyWhatIsNotComputed();
+  void placeResults();
+  bool canReplaceInPlace(Value value, BlockArgument argument);
+  int64_t getLastUse(Value value) const;
+  void assignBuffers();
+  void assignOffsets();
+  void annotate();
+
+  func::FuncOp update;
+  Outliner &outliner;
+  SmallVector<Target> targets;
+  Operation *terminator;
+  // Maps below are looked up only, never iterated.
+  DenseMap<Operation *, int64_t> position;
+  DenseMap<Value, BufferAttr> inPlace;
+  DenseMap<Value, unsigned> bufferOf;
+  SmallVector<Buffer> buffers;
+  int64_t workspace = 0;
+};
+
+Value Planner::insertCopy(Value value) {
+  OpBuilder builder(terminator);
+  Value copy = createCopy(builder, terminator->getLoc(), value);
+  return outliner.outline(cast<KernelOp>(copy.getDefiningOp())).getResult(0);
+}
+
+/// A result that is another argument, a view or a value returned before has to
+/// be moved by a kernel of its own.
+void Planner::copyWhatIsNotComputed() {
+  for (auto [index, target] : llvm::enumerate(targets)) {
+    OpOperand &returned = terminator->getOpOperand(index);
+    Value value = returned.get();
+    if (value == target.argument) {
+      continue;
+    }
+    bool isRepeated =
+        llvm::is_contained(terminator->getOperands().take_front(index), value);
+    if (isRepeated || isa<BlockArgument>(value) ||
+        isView(value.getDefiningOp())) {
+      returned.set(insertCopy(value));
+    }
+  }
+}
+
+/// Whether no op reads an argument after its new value is written over it.
+bool Planner::canReplaceInPlace(Value value, BlockArgument argument) {
+  Operation *producer = value.getDefiningOp();
+  SmallVector<Value> aliases{argument};
+  for (size_t i = 0; i < aliases.size(); ++i) {
+    for (OpOperand &use : aliases[i].getUses()) {
+      Operation *user = use.getOwner();
+      if (isView(user)) {
+        aliases.push_back(user->getResult(0));
+      } else if (user == terminator || producer->isBeforeInBlock(user) ||
+                 (user == producer &&
+                  !mayOverwrite(user, use, cast<OpResult>(value)))) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+void Planner::placeResults() {
+  for (auto [index, target] : llvm::enumerate(targets)) {
+    OpOperand &returned = terminator->getOpOperand(index);
+    if (returned.get() == target.argument) {
+      continue;
+    }
+    if (!canReplaceInPlace(returned.get(), target.argument)) {
+      remark::missed(returned.get().getLoc(), remark::RemarkOpts::name("Copy")
+                                                  .category("kaon-plan-memory")
+                                                  .function(update.getName()))
+          << remark::add("new value of argument #{0} is copied: its old value "
+                         "is read later",
+                         target.argument.getArgNumber());
+      returned.set(insertCopy(returned.get()));
+    }
+    inPlace[returned.get()] = target.buffer;
+  }
+}
+
+int64_t Planner::getLastUse(Value value) const {
+  int64_t last = position.lookup(value.getDefiningOp());
+  for (Operation *user : value.getUsers()) {
+    last = std::max(last, isView(user) ? getLastUse(user->getResult(0))
+                                       : position.lookup(user));
+  }
+  return last;
+}
+
+void Planner::assignBuffers() {
+  for (Operation &op : update.getBody().front()) {
+    if (isView(&op)) {
+      continue;
+    }
+    for (OpResult result : op.getResults()) {
+      if (!getMatrixType(result) || inPlace.contains(result)) {
+        continue;
+      }
+      int64_t begin = position.lookup(&op), end = getLastUse(result);
+      // Overwrite an operand that nobody reads afterwards. A buffer that
+      // another result has taken has a later end by now.
+      auto reusable =
+          llvm::find_if(op.getOpOperands(), [&](OpOperand &operand) {
+            auto buffer = bufferOf.find(operand.get());
+            return buffer != bufferOf.end() &&
+                   buffers[buffer->second].end == begin &&
+                   mayOverwrite(&op, operand, result);
+          });
+      if (reusable != op.getOpOperands().end() && end > begin) {
+        unsigned index = bufferOf.lookup(reusable->get());
+        buffers[index].end = end;
+        bufferOf[result] = index;
+        continue;
+      }
+      bufferOf[result] = buffers.size();
+      int64_t bytes =
+          llvm::alignTo(getMatrixBytes(getMatrixType(result)), alignment);
+      buffers.push_back({bytes, begin, end});
+    }
+  }
+}
+
+/// Large buffers first, each at the lowest offset that is free while it is
+/// used.
+void Planner::assignOffsets() {
+  auto order = llvm::to_vector(llvm::seq<unsigned>(0, buffers.size()));
+  llvm::sort(order, [&](unsigned a, unsigned b) {
+    return std::tuple(-buffers[a].bytes, a) < std::tuple(-buffers[b].bytes, b);
+  });
+  SmallVector<unsigned> placed; // by offset
+  for (unsigned index : order) {
+    Buffer &buffer = buffers[index];
+    for (unsigned other : placed) {
+      const Buffer &taken = buffers[other];
+      bool meet = taken.begin <= buffer.end && buffer.begin <= taken.end;
+      if (meet && buffer.offset + buffer.bytes > taken.offset &&
+          buffer.offset < taken.offset + taken.bytes) {
+        buffer.offset = taken.offset + taken.bytes;
+      }
+    }
+    placed.insert(llvm::upper_bound(placed, index,
+                                    [&](unsigned a, unsigned b) {
+                                      return buffers[a].offset <
+                                             buffers[b].offset;
+                                    }),
+                  index);
+    workspace = std::max(workspace, buffer.offset + buffer.bytes);
+  }
+}
+
+void Planner::annotate() {
+  MLIRContext *context = update.getContext();
+  OpBuilder builder(context);
+  DenseMap<BlockArgument, BufferAttr> argumentBuffers;
+  for (const Target &target : targets) {
+    argumentBuffers[target.argument] = target.buffer;
+  }
+  auto getBuffer = [&](Value value) {
+    value = getViewed(value);
+    if (auto argument = dyn_cast<BlockArgument>(value)) {
+      return argumentBuffers.lookup(argument);
+    }
+    if (BufferAttr buffer = inPlace.lookup(value)) {
+      return buffer;
+    }
+    return BufferAttr::get(context, BufferKind::Workspace,
+                           buffers[bufferOf.lookup(value)].offset);
+  };
+  for (Operation &op : update.getBody().front()) {
+    SmallVector<Attribute> places;
+    for (Value result : op.getResults()) {
+      if (getMatrixType(result)) {
+        places.push_back(getBuffer(result));
+      }
+    }
+    if (!places.empty()) {
+      op.setAttr(KaonDialect::getBuffersAttrName(),
+                 builder.getArrayAttr(places));
+    }
+  }
+  update->setAttr(KaonDialect::getWorkspaceAttrName(),
+                  builder.getI64IntegerAttr(workspace));
+}
+
+void Planner::plan() {
+  copyWhatIsNotComputed();
+  placeResults();
+  for (auto [index, op] : llvm::enumerate(update.getBody().front())) {
+    position[&op] = static_cast<int64_t>(index);
+  }
+  assignBuffers();
+  assignOffsets();
+  annotate();
+}
+
+//===----------------------------------------------------------------------===//
+// Checking
+//===----------------------------------------------------------------------===//
+
+/// Executes a planned update on memory that holds values by name.
+class Checker {
+public:
+  explicit Checker(func::FuncOp update) : update(update) {}
+
+  LogicalResult check();
+
+private:
+  struct Place {
+    BufferKind kind;
+    int64_t begin, end;
+
+    bool meets(const Place &other) const {
+      return kind == other.kind && begin < other.end && other.begin < end;
+    }
+    bool operator==(const Place &other) const {
+      return kind == other.kind && begin == other.begin && end == other.end;
+    }
+  };
+  struct Entry {
+    Place place;
+    Value value;
+  };
+
+  static Place getPlace(BufferAttr buffer, Value value) {
+    int64_t offset = buffer.getOffset(), size = 1;
+    if (buffer.getKind() == BufferKind::Workspace) {
+      size = getMatrixBytes(getMatrixType(value));
+    }
+    return {buffer.getKind(), offset, offset + size};
+  }
+
+  const Entry *find(Value value) const {
+    auto entry = llvm::find_if(memory, [&](const Entry &entry) {
+      return entry.value == getViewed(value);
+    });
+    return entry == memory.end() ? nullptr : &*entry;
+  }
+  bool isCallers(Value value) const {
+    auto argument = dyn_cast<BlockArgument>(getViewed(value));
+    return argument &&
+           getArgumentRole(update, argument.getArgNumber()) == Role::Grad;
+  }
+  LogicalResult execute(Operation *op);
+
+  func::FuncOp update;
+  SmallVector<Entry> memory;
+};
+
+LogicalResult Checker::execute(Operation *op) {
+  for (OpOperand &operand : op->getOpOperands()) {
+    if (getMatrixType(operand.get()) && !isCallers(operand.get()) &&
+        !find(operand.get())) {
+      return op->emitOpError()
+             << "reads operand #" << operand.getOperandNumber()
+             << " after its memory was overwritten";
+    }
+  }
+  if (llvm::none_of(op->getResults(), getMatrixType)) {
+    return success();
+  }
+  auto buffers =
+      op->getAttrOfType<ArrayAttr>(KaonDialect::getBuffersAttrName());
+  if (!buffers) {
+    return op->emitOpError() << "has no " << KaonDialect::getBuffersAttrName();
+  }
+  if (isView(op)) {
+    const Entry *viewed = find(op->getOperand(0));
+    if (!viewed || !(viewed->place == getPlace(cast<BufferAttr>(buffers[0]),
+                                               op->getResult(0)))) {
+      return op->emitOpError() << "is a view, but not of its operand's memory";
+    }
+    return success();
+  }
+
+  int64_t workspace =
+      update->getAttrOfType<IntegerAttr>(KaonDialect::getWorkspaceAttrName())
+          .getInt();
+  SmallVector<Entry> written;
+  for (auto [result, buffer] : llvm::zip_equal(op->getResults(), buffers)) {
+    Entry entry{getPlace(cast<BufferAttr>(buffer), result), result};
+    if (entry.place.kind == BufferKind::Workspace &&
+        (entry.place.begin % alignment != 0 || entry.place.end > workspace)) {
+      return op->emitOpError()
+             << "writes result #" << cast<OpResult>(result).getResultNumber()
+             << " to bytes [" << entry.place.begin << ", " << entry.place.end
+             << "), which are not aligned to " << alignment
+             << " or not within the workspace of " << workspace << " bytes";
+    }
+    for (OpOperand &operand : op->getOpOperands()) {
+      const Entry *read =
+          getMatrixType(operand.get()) ? find(operand.get()) : nullptr;
+      if (read && read->place.meets(entry.place) &&
+          !(read->place == entry.place &&
+            mayOverwrite(op, operand, cast<OpResult>(result)))) {
+        return op->emitOpError()
+               << "overwrites its operand #" << operand.getOperandNumber()
+               << " while it still reads it";
+      }
+    }
+    for (const Entry &other : written) {
+      if (other.place.meets(entry.place)) {
+        return op->emitOpError() << "writes two results to the same memory";
+      }
+    }
+    written.push_back(entry);
+  }
+  for (const Entry &entry : written) {
+    llvm::erase_if(
+        memory, [&](const Entry &old) { return old.place.meets(entry.place); });
+  }
+  memory.append(written);
+  return success();
+}
+
+LogicalResult Checker::check() {
+  SmallVector<Target> targets = getTargets(update);
+  for (const Target &target : targets) {
+    memory.push_back(
+        {getPlace(target.buffer, target.argument), target.argument});
+  }
+  for (Operation &op : update.getBody().front()) {
+    if (failed(execute(&op))) {
+      return failure();
+    }
+  }
+  Operation *terminator = update.getBody().front().getTerminator();
+  for (auto [index, target] : llvm::enumerate(targets)) {
+    const Entry *entry = find(terminator->getOperand(index));
+    if (!entry || !(entry->place == getPlace(target.buffer, target.argument))) {
+      return terminator->emitOpError()
+             << "returns value #" << index << ", which is not where argument #"
+             << target.argument.getArgNumber() << " lives";
+    }
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
+
+struct PlanMemoryPass : kaon::impl::PlanMemoryPassBase<PlanMemoryPass> {
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    SmallVector<func::FuncOp> updates;
+    for (auto function : module.getOps<func::FuncOp>()) {
+      if (isUpdate(function)) {
+        updates.push_back(function);
+      }
+    }
+    Outliner outliner(module);
+    for (func::FuncOp update : updates) {
+      if (failed(checkIsScheduled(update))) {
+        return signalPassFailure();
+      }
+      // A plan that is there already, say in an edited dump, is only checked.
+      if (!update->hasAttr(KaonDialect::getWorkspaceAttrName())) {
+        Planner(update, outliner).plan();
+      }
+      if (failed(Checker(update).check())) {
+        return signalPassFailure();
+      }
+    }
+    SymbolTable symbols(module);
+    for (auto program : module.getOps<ProgramOp>()) {
+      limitConcurrency(program, symbols);
+    }
+  }
+
+  static LogicalResult checkIsScheduled(func::FuncOp update) {
+    for (Operation &op : update.getBody().front()) {
+      bool computes = llvm::any_of(op.getResults(), getMatrixType);
+      if (computes && !isa<LaunchOp, PackOp, MatmulOp, TransposeOp>(op)) {
+        return op.emitOpError()
+               << "has no memory of its own; kaon-fuse-kernels and "
+                  "kaon-outline-kernels come first";
+      }
+      auto product = dyn_cast<MatmulOp>(op);
+      if (product && !product.isPacked()) {
+        return op.emitOpError()
+               << "reads operands that are not packed; kaon-pack-operands "
+                  "comes first";
+      }
+    }
+    return success();
+  }
+
+  static int64_t getParameterBytes(BucketOp bucket, SymbolTable &symbols) {
+    auto update = symbols.lookup<func::FuncOp>(bucket.getUpdate());
+    return getMatrixBytes(cast<RankedTensorType>(update.getArgumentTypes()[0]));
+  }
+
+  static void limitConcurrency(ProgramOp program, SymbolTable &symbols) {
+    int64_t largest = 0;
+    for (PhaseOp phase : program.getPhases()) {
+      for (BucketOp bucket : phase.getBuckets()) {
+        int64_t members = bucket.getParameters().size();
+        largest =
+            std::max(largest, members * getParameterBytes(bucket, symbols));
+      }
+    }
+    int64_t limit = maxWorkspaceFactor * largest;
+    for (PhaseOp phase : program.getPhases()) {
+      for (BucketOp bucket : phase.getBuckets()) {
+        auto update = symbols.lookup<func::FuncOp>(bucket.getUpdate());
+        int64_t slot = update
+                           ->getAttrOfType<IntegerAttr>(
+                               KaonDialect::getWorkspaceAttrName())
+                           .getInt();
+        if (slot == 0) {
+          continue;
+        }
+        int64_t concurrent =
+            std::clamp<int64_t>(limit / slot, 1, bucket.getConcurrent());
+        bucket.setConcurrent(concurrent);
+        auto options = remark::RemarkOpts::name("Workspace")
+                           .category("kaon-plan-memory")
+                           .function(update.getName());
+        if (concurrent * slot > limit) {
+          remark::missed(program.getLoc(), options)
+              << remark::add("one matrix needs {0} bytes of workspace, more "
+                             "than the limit of {1}",
+                             slot, limit);
+        } else {
+          remark::passed(program.getLoc(), options)
+              << remark::add("phase {0}: {1} workspaces of {2} bytes",
+                             phase.getResidue(), concurrent, slot);
+        }
+      }
+    }
+  }
+};
+
+} // namespace

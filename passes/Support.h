@@ -1,0 +1,63 @@
+//===-- Support.h - helpers shared by passes ---------------------*- C++
+//-*-===//
+//
+// Small questions about, and constructions of, update functions that several
+// passes need.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KAON_PASSES_SUPPORT_H
+#define KAON_PASSES_SUPPORT_H
+
+#include "dialect/Kaon.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinTypes.h"
+
+#include <optional>
+
+namespace kaon {
+
+/// The matrix type of a value, or null for a host scalar.
+mlir::RankedTensorType getMatrixType(mlir::Value value);
+
+/// Bytes of a matrix of static shape, stored without gaps.
+int64_t getMatrixBytes(mlir::RankedTensorType type);
+
+/// An `f64` host constant.
+mlir::Value createScalar(mlir::OpBuilder &builder, mlir::Location loc,
+                         double value);
+
+/// A matrix filled with an `f64` host scalar, rounded once to the element type.
+mlir::Value createSplat(mlir::OpBuilder &builder, mlir::Location loc,
+                        mlir::Value scalar, mlir::RankedTensorType type);
+
+/// A matrix filled with a number.
+mlir::Value createFill(mlir::OpBuilder &builder, mlir::Location loc,
+                       double value, mlir::RankedTensorType type);
+
+/// If every element of a matrix is one host scalar, that scalar as `f64`, whose
+/// rounding to the element type is the element; null otherwise. May create a
+/// constant or an extension at the builder's insertion point.
+mlir::Value getSplatScalar(mlir::OpBuilder &builder, mlir::Value matrix);
+
+/// Whether every element of a matrix is one host scalar.
+bool isSplat(mlir::Value matrix);
+
+/// The number of a constant splat.
+std::optional<double> getSplatConstant(mlir::Value matrix);
+
+/// Whether an op computes every element of its results from the elements of its
+/// operands at the same place, all of one shape.
+bool isElementwise(mlir::Operation *op);
+
+/// A kernel that copies a matrix.
+mlir::Value createCopy(mlir::OpBuilder &builder, mlir::Location loc,
+                       mlir::Value matrix);
+
+/// Erases ops whose results nobody uses, and what becomes unused by it.
+void eraseDeadOps(mlir::func::FuncOp function);
+
+} // namespace kaon
+
+#endif // KAON_PASSES_SUPPORT_H
