@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kaon.compiler.errors import (
     CallError,
+    InternalError,
     KaonError,
     LanguageError,
     RoleError,
@@ -24,6 +25,7 @@ from kaon.compiler.errors import (
 
 __all__ = [
     "CallError",
+    "InternalError",
     "KaonError",
     "LanguageError",
     "RoleError",

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from kaon.compiler.emit import Block, Builder
 from kaon.compiler.errors import (
+    InternalError,
     LanguageError,
     RoleError,
     SourceLocation,
@@ -127,6 +128,14 @@ class AstVisitor:
             if error.location is None:
                 error.location = here
             raise
+        except RecursionError:
+            raise
+        except Exception as error:
+            raise InternalError(
+                f"the front end failed with {type(error).__name__}: {error}",
+                hint="this is a bug in Kaon: please report it with the update",
+                location=here,
+            ) from error
         finally:
             self.builder.location = previous
 
@@ -136,16 +145,16 @@ class AstVisitor:
         """Walk statements up to a ``return``; what follows it is never reached, as in Python."""
         for statement in statements:
             with self.at(statement):
-                handler: Callable[[Any], Returned | None] = getattr(self, f"_{type(statement).__name__.lower()}")
+                handler: Callable[[Any], Returned | None] = getattr(self, f"visit_{type(statement).__name__}")
                 returned = handler(statement)
             if returned is not None:
                 return returned
         return None
 
-    def _pass(self, node: ast.Pass) -> None:
+    def visit_Pass(self, node: ast.Pass) -> None:
         return None
 
-    def _return(self, node: ast.Return) -> Returned:
+    def visit_Return(self, node: ast.Return) -> Returned:
         if self.frame.open_phases:
             raise UpdateSyntaxError(
                 "`return` inside `if kl.every(...)` would leave the function on some steps only",
@@ -154,27 +163,34 @@ class AstVisitor:
         value = Const(None) if node.value is None else self.expression(node.value)
         return Returned(value, node)
 
-    def _assign(self, node: ast.Assign) -> None:
+    def visit_Assign(self, node: ast.Assign) -> None:
         value = self.expression(node.value)
         for target in node.targets:
             self.bind(target, value)
 
-    def _annassign(self, node: ast.AnnAssign) -> None:
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         assert node.value is not None
         self.bind(node.target, self.expression(node.value))
 
-    def _augassign(self, node: ast.AugAssign) -> None:
-        if not isinstance(node.target, ast.Name):
-            self.bind(node.target, Const(None))
-        if node.target.id in self.frame.read_only:  # type: ignore[union-attr]
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        target = node.target
+        if not isinstance(target, ast.Name):
+            raise self._bad_target(target)
+        if target.id in self.frame.read_only:
             raise RoleError(
-                f"the gradient `{node.target.id}` is read-only, but is changed here",  # type: ignore[union-attr]
-                hint="assign a new value instead, as in `d = g + ...`",
+                f"the gradient `{target.id}` is read-only, but is changed here",
+                hint=f"give the result a name of its own, as in `d = {target.id} {_BINARY[type(node.op)]} ...`",
             )
-        name = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)  # type: ignore[union-attr]
-        current = self.expression(name)
+        current = self.expression(ast.copy_location(ast.Name(target.id, ast.Load()), target))
         operand = self.expression(node.value)
-        self.bind(node.target, self.semantic.binary(_BINARY[type(node.op)], current, operand))
+        self.bind(target, self.semantic.binary(_BINARY[type(node.op)], current, operand))
+
+    def _bad_target(self, target: ast.expr) -> LanguageError:
+        return UnsupportedError(
+            "only names can be assigned",
+            hint="values never change in place: assign the whole new value",
+            location=self.locate(target),
+        )
 
     def bind(self, target: ast.expr, value: Value) -> None:
         """Assign ``value`` to a name or a tuple of them."""
@@ -190,16 +206,14 @@ class AstVisitor:
                 for element, item in zip(target.elts, items, strict=True):
                     self.bind(element, item)
             else:
-                raise UnsupportedError(
-                    "only names can be assigned", hint="values never change in place: assign the whole new value"
-                )
+                raise self._bad_target(target)
 
     def _bind_name(self, name: str, value: Value) -> None:
         if isinstance(value, (Tensor, HostScalar)) and value.ssa.hint is None:
             value.ssa.hint = name
         self.frame.variables[name] = value
 
-    def _expr(self, node: ast.Expr) -> None:
+    def visit_Expr(self, node: ast.Expr) -> None:
         if isinstance(node.value, ast.Constant):
             return  # a docstring or `...`
         value = self.expression(node.value)
@@ -209,7 +223,7 @@ class AstVisitor:
                 hint="values never change in place: assign the result, as in `w = ...`",
             )
 
-    def _for(self, node: ast.For) -> Returned | None:
+    def visit_For(self, node: ast.For) -> Returned | None:
         iterable = self.expression(node.iter)
         for item in self._items(node.iter, iterable):
             self._iterations += 1
@@ -233,7 +247,7 @@ class AstVisitor:
                 hint="loops are unrolled while compiling: use range(...), kl.static_range(...) or a tuple",
             )
 
-    def _if(self, node: ast.If) -> Returned | None:
+    def visit_If(self, node: ast.If) -> Returned | None:
         condition = self.expression(node.test)
         if isinstance(condition, Phase):
             self._if_every(node, condition)
@@ -337,16 +351,16 @@ class AstVisitor:
 
     def expression(self, node: ast.expr) -> Value:
         with self.at(node):
-            handler: Callable[[Any], Value] = getattr(self, f"_{type(node).__name__.lower()}")
+            handler: Callable[[Any], Value] = getattr(self, f"visit_{type(node).__name__}")
             return handler(node)
 
-    def _constant(self, node: ast.Constant) -> Value:
+    def visit_Constant(self, node: ast.Constant) -> Value:
         return Const(node.value)
 
-    def _tuple(self, node: ast.Tuple) -> Value:
+    def visit_Tuple(self, node: ast.Tuple) -> Value:
         return pack([self.expression(item) for item in node.elts])
 
-    def _name(self, node: ast.Name) -> Value:
+    def visit_Name(self, node: ast.Name) -> Value:
         frame = self.frame
         if node.id in frame.variables:
             value = frame.variables[node.id]
@@ -386,7 +400,7 @@ class AstVisitor:
             "pass anything else as an argument",
         )
 
-    def _attribute(self, node: ast.Attribute) -> Value:
+    def visit_Attribute(self, node: ast.Attribute) -> Value:
         owner = self.expression(node.value)
         if isinstance(owner, Tensor):
             return self.semantic.attribute(owner, node.attr)
@@ -410,7 +424,7 @@ class AstVisitor:
             ) from None
         return self.capture(f"`{module.__name__}.{name}`", value)
 
-    def _subscript(self, node: ast.Subscript) -> Value:
+    def visit_Subscript(self, node: ast.Subscript) -> Value:
         value, index = self.expression(node.value), self.expression(node.slice)
         if isinstance(value, Tensor):
             raise UnsupportedError(
@@ -426,11 +440,11 @@ class AstVisitor:
             return self.capture("the item", self.semantic.evaluate(lambda: value.value[index.value], "indexing"))
         raise UpdateTypeError(f"{value.describe()} cannot be indexed")
 
-    def _binop(self, node: ast.BinOp) -> Value:
+    def visit_BinOp(self, node: ast.BinOp) -> Value:
         left, right = self.expression(node.left), self.expression(node.right)
         return self.semantic.binary(_BINARY[type(node.op)], left, right)
 
-    def _unaryop(self, node: ast.UnaryOp) -> Value:
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Value:
         operand = self.expression(node.operand)
         if isinstance(node.op, ast.USub):
             return self.semantic.negate(operand)
@@ -440,7 +454,7 @@ class AstVisitor:
             return Phase(operand.period, operand.phase, not operand.negated)
         return Const(not self.semantic.truth(operand, "`not`"))
 
-    def _boolop(self, node: ast.BoolOp) -> Value:
+    def visit_BoolOp(self, node: ast.BoolOp) -> Value:
         # As in Python the result is an operand, and the last one's truth value is never asked for.
         is_and = isinstance(node.op, ast.And)
         for item in node.values[:-1]:
@@ -450,7 +464,7 @@ class AstVisitor:
                     return value
         return self.expression(node.values[-1])
 
-    def _compare(self, node: ast.Compare) -> Value:
+    def visit_Compare(self, node: ast.Compare) -> Value:
         left = self.expression(node.left)
         if len(node.ops) == 1:
             return self.semantic.compare(_COMPARE[type(node.ops[0])], left, self.expression(node.comparators[0]))
@@ -469,13 +483,13 @@ class AstVisitor:
             left = right
         return result
 
-    def _ifexp(self, node: ast.IfExp) -> Value:
+    def visit_IfExp(self, node: ast.IfExp) -> Value:
         condition = self.expression(node.test)
         with self.at(node.test):
             holds = self.semantic.truth(condition, "`if`")
         return self.expression(node.body if holds else node.orelse)
 
-    def _joinedstr(self, node: ast.JoinedStr) -> Value:
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> Value:
         return Const("".join(self._format(part) for part in node.values))
 
     def _format(self, part: ast.expr) -> str:
@@ -485,7 +499,7 @@ class AstVisitor:
         value = self.expression(part.value)
         if not isinstance(value, Const):
             return self.semantic.format(value)
-        spec = self._joinedstr(part.format_spec).value if isinstance(part.format_spec, ast.JoinedStr) else ""  # type: ignore[attr-defined]
+        spec = self.visit_JoinedStr(part.format_spec).value if isinstance(part.format_spec, ast.JoinedStr) else ""  # type: ignore[attr-defined]
         conversions: dict[int, Callable[[Any], Any]] = {ord("r"): repr, ord("s"): str, ord("a"): ascii}
         convert = conversions.get(part.conversion, lambda item: item)
         with self.at(part.value):
@@ -493,7 +507,7 @@ class AstVisitor:
 
     # ---- calls -------------------------------------------------------------------------------------------------------
 
-    def _call(self, node: ast.Call) -> Value:
+    def visit_Call(self, node: ast.Call) -> Value:
         callee = self.expression(node.func)
         if not isinstance(callee, Const):
             raise UpdateTypeError(f"{callee.describe()} cannot be called")
@@ -588,18 +602,18 @@ class AstVisitor:
         return Const(None) if returned is None else returned.value
 
     def _call_python(self, node: ast.Call, function: Any) -> Value:
-        name = _callable_name(function)
-        if function in (min, max):
+        name = ast.unparse(node.func)
+        if function is min or function is max:
             return self._call_extremum(node, function.__name__)
         if function is abs:
             return self.semantic.abs(self._single(node, "abs"))
         if _is_constant_function(function):
             return self._call_constant(node, function, name)
-        library = (getattr(function, "__module__", None) or type(function).__module__ or "").split(".")[0]
-        if library in _ARRAY_LIBRARIES:
+        last = name.rsplit(".", 1)[-1]
+        if self._library(node.func, function) in _ARRAY_LIBRARIES:
             raise UnsupportedError(
                 f"`{name}` works on arrays in memory, but an update is compiled before there are any",
-                hint=_instead(name.rsplit(".", 1)[-1]) or "use the functions of kaon.language",
+                hint=_instead(last) or "use the functions of kaon.language",
             )
         if isinstance(function, FunctionType):
             raise UpdateTypeError(
@@ -612,8 +626,19 @@ class AstVisitor:
             )
         if not callable(function):
             raise UpdateTypeError(f"{Const(function).describe()} cannot be called")
-        hint = _INSTEAD.get(name) or _instead(name) or "use the functions of kaon.language"
+        hint = _INSTEAD.get(name) or _instead(last) or "use the functions of kaon.language"
         raise UnsupportedError(f"`{name}` is not part of the language", hint=hint)
+
+    def _library(self, node: ast.expr, function: Any) -> str:
+        """The top-level package a called function comes from."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+            if isinstance(node, ast.Name) and node.id not in self.frame.variables:
+                owner = self._outer(node.id)
+                if isinstance(owner, types.ModuleType):
+                    return owner.__name__.split(".")[0]
+        module = getattr(function, "__module__", None) or type(function).__module__
+        return str(module).split(".")[0]
 
     def _single(self, node: ast.Call, name: str) -> Value:
         arguments = self._arguments(node)
@@ -655,7 +680,7 @@ class AstVisitor:
                 with self.at(argument):
                     raise UnsupportedError(
                         f"`{name}` is for constants only, but got {value.describe()}",
-                        hint=_instead_on(function, value),
+                        hint=_instead_on(function, name, value),
                     )
         result = self.semantic.evaluate(
             lambda: function(
@@ -711,29 +736,20 @@ def _instead(name: str) -> str | None:
     """A hint to the function of the language that is called alike."""
     from kaon import language
 
-    known = {"linalg_norm": "norm", "dist": "norm", "fabs": "abs", "tensordot": "dot", "matmul": "@"}
-    name = known.get(name, name)
-    if name == "@":
+    if name in ("matmul", "mm"):
         return "use the operator `@`"
+    name = {"fabs": "abs", "round": "floor"}.get(name, name)
     return f"use kl.{name}" if isinstance(getattr(language, name, None), Builtin) else None
 
 
-def _instead_on(function: Any, value: Value) -> str | None:
+def _instead_on(function: Any, name: str, value: Value) -> str | None:
     if function is len and isinstance(value, Tensor):
         return "use x.rows and x.cols"
     if isinstance(value, Comparison):
         return "turn it into numbers with kl.where(condition, 1.0, 0.0)"
     if function is int:
         return "use kl.floor"
-    return _instead(_callable_name(function).rsplit(".", 1)[-1])
-
-
-def _callable_name(function: Any) -> str:
-    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or type(function).__name__
-    module = getattr(function, "__module__", None)
-    if module in (None, "builtins", "__main__") or isinstance(function, FunctionType) or not isinstance(module, str):
-        return str(name)
-    return f"{module.split('.')[0]}.{name}"
+    return _instead(name.rsplit(".", 1)[-1])
 
 
 def _type_name(value: Any) -> str:

@@ -182,5 +182,9 @@ class StaticAssertionError(LanguageError, AssertionError):
     """A ``kl.static_assert`` that does not hold."""
 
 
+class InternalError(LanguageError):
+    """A bug in the front end, found while compiling the line that ``location`` names."""
+
+
 class CallError(LanguageError, TypeError):
     """A ``kaon.language`` function, an update or a helper called from plain Python."""

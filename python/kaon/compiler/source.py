@@ -101,8 +101,7 @@ def function_source(function: Any, decorator: str) -> FunctionSource:
             "but the text there is another one",
             hint="the file changed after it was imported, or a tool rewrote it; import it again",
         )
-    # A `def` with an assert is refused later on; test runners rewrite asserts, so its bytecode cannot be compared.
-    if not any(isinstance(item, ast.Assert) for item in ast.walk(node)) and not _same_code(node, code):
+    if not _is_text_of(node, code):
         raise SourceError(
             f"the text of `{code.co_name}` at {code.co_filename}:{code.co_firstlineno} is not that of the running "
             "function",
@@ -136,8 +135,10 @@ def _refuse_other_callables(function: Any, decorator: str) -> None:
 def _text_of(function: FunctionType) -> str:
     code = function.__code__
     command = _command_line_text() if code.co_filename == "<string>" else None
-    if command is not None and _find_definition(command, code) is not None:
-        return command
+    if command is not None:
+        node = _find_definition(command, code)
+        if node is not None and _is_text_of(node, code):
+            return command
     try:
         lines, _ = inspect.findsource(function)
     except (OSError, TypeError, SyntaxError, UnicodeDecodeError, IndexError):
@@ -177,7 +178,8 @@ def _command_line_text() -> str | None:
 @functools.lru_cache(maxsize=64)
 def _parse(text: str) -> ast.Module | None:
     try:
-        return ast.parse(text)
+        flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # notebook cells may await
+        return compile(text, "<source>", "exec", flags=flags, dont_inherit=True)
     except (SyntaxError, ValueError):
         return None
 
@@ -192,6 +194,11 @@ def _find_definition(text: str, code: CodeType) -> ast.FunctionDef | None:
             if first == code.co_firstlineno:
                 return node
     return None
+
+
+def _is_text_of(node: ast.FunctionDef, code: CodeType) -> bool:
+    # Test runners rewrite asserts, so that the bytecode says nothing; the language refuses asserts right afterwards.
+    return any(isinstance(item, ast.Assert) for item in ast.walk(node)) or _same_code(node, code)
 
 
 def _same_code(node: ast.FunctionDef, code: CodeType) -> bool:

@@ -78,6 +78,8 @@ class _Checker(ast.NodeVisitor):
             if type(node) in table:
                 message, hint = table[type(node)]
                 raise self.refuse(node, message, hint)
+        if isinstance(node, (ast.stmt, ast.expr)) and not isinstance(node, _ALLOWED):
+            raise self.refuse(node, f"`{type(node).__name__}` is not part of the language")
         super().visit(node)
 
     def visit_For(self, node: ast.For) -> None:
@@ -132,14 +134,12 @@ class _Checker(ast.NodeVisitor):
         self.visit(node.target)
         self.visit(node.value)
 
-    def generic_visit(self, node: ast.AST) -> None:
-        if isinstance(node, ast.stmt) and not isinstance(node, _ALLOWED_STATEMENTS):
-            raise self.refuse(node, f"`{type(node).__name__.lower()}` is not part of the language")
-        super().generic_visit(node)
 
-
-_ALLOWED_STATEMENTS = (
+# A newer Python's constructs are refused until the language gives them a meaning.
+_ALLOWED = (
     ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.For, ast.If, ast.Pass, ast.Return,
+    ast.Attribute, ast.BinOp, ast.BoolOp, ast.Call, ast.Compare, ast.Constant, ast.FormattedValue, ast.IfExp,
+    ast.JoinedStr, ast.Name, ast.Subscript, ast.Tuple, ast.UnaryOp,
 )  # fmt: skip
 
 

@@ -242,8 +242,9 @@ class Update:
         Raises:
             LanguageError: the update is wrong; with file, line, column, source line, caret and call chain.
         """
+        specialization = _Specialization(self, rows, cols, param_dtype, grad_dtype, constexprs, symbol)
         try:
-            return _Specialization(self, rows, cols, param_dtype, grad_dtype, constexprs, symbol).run()
+            return specialization.run()
         except LanguageError as error:
             # The user's lines are in the message; the compiler's own frames would only hide them.
             raise error.with_traceback(None) from None

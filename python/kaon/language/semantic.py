@@ -24,6 +24,7 @@ from kaon.compiler.errors import (
 )
 from kaon.compiler.values import Comparison, Const, HostScalar, Phase, Tensor, TupleValue, Value, pack, unpack
 from kaon.language import coefficients as coefficient_tables
+from kaon.language import core
 from kaon.language.coefficients import Coefficients
 
 _HOST = "f64"
@@ -59,6 +60,21 @@ _CONSTANT_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 # Ordered predicates are false for NaN as in Python; `!=` is true for it, hence unordered.
 _PREDICATES = {"==": "oeq", "!=": "une", "<": "olt", "<=": "ole", ">": "ogt", ">=": "oge"}
+
+# What the in-place methods of torch and NumPy are in the language.
+_IN_PLACE = {
+    "add_": "x + y",
+    "sub_": "x - y",
+    "mul_": "x * y",
+    "div_": "x / y",
+    "copy_": "y",
+    "fill": "kl.full_like(x, value)",
+    "fill_": "kl.full_like(x, value)",
+    "lerp_": "kl.lerp(x, y, weight)",
+    "neg_": "-x",
+    "sqrt_": "kl.sqrt(x)",
+    "zero_": "kl.zeros_like(x)",
+}
 
 AXES = ("row", "column", "all")
 MOMENTUM_FORMS = ("lerp", "heavy_ball")
@@ -316,9 +332,9 @@ class Semantic:
         if name in ("rows", "cols", "shape"):
             return Const(getattr(x, name))
         hint = "a matrix has .T, .rows, .cols and .shape"
-        if name.endswith("_") and not name.startswith("_"):
-            hint = f"values never change in place: assign a new one, as in `x = kl.{name.rstrip('_')}(x, ...)`"
-        elif hasattr(self, name) and not name.startswith("_"):
+        if name in _IN_PLACE or name.endswith("_"):
+            hint = f"values never change in place: assign the new one, as in `x = {_IN_PLACE.get(name, '...')}`"
+        elif isinstance(getattr(core, name, None), core.Builtin):
             hint = f"write kl.{name}(x)"
         raise UpdateTypeError(f"a matrix has no attribute `{name}`", hint=hint)
 
