@@ -23,6 +23,7 @@ from kaon.compiler.errors import (
     InternalError,
     LanguageError,
     RoleError,
+    ShapeError,
     SourceLocation,
     UnsupportedError,
     UpdateNameError,
@@ -312,30 +313,27 @@ class AstVisitor:
         items = unpack(left), unpack(right)
         if items[0] is not None and items[1] is not None and len(items[0]) == len(items[1]):
             return Undefined(
-                f"`{name}` is a tuple that differs between the branches of {where}", "assign its items one by one"
+                f"`{name}` is a tuple that differs between the branches of {where}",
+                "assign its items one by one",
+                UnsupportedError,
             )
         shape: tuple[int, int] | None = None
+        found = f"`{name}` is {left.describe()} in the first branch of {where}, but {right.describe()} in the second"
         if isinstance(left, Tensor) and isinstance(right, Tensor):
             if left.shape != right.shape:
-                return Undefined(
-                    f"`{name}` has the shape {shape_text(left.shape)} in the first branch of {where}, "
-                    f"but {shape_text(right.shape)} in the second"
-                )
+                return Undefined(found, kind=ShapeError)
             shape = left.shape
         elif isinstance(left, Tensor) or isinstance(right, Tensor):
             matrix, other = (left, right) if isinstance(left, Tensor) else (right, left)
             assert isinstance(matrix, Tensor)
-            if matrix.shape != (1, 1) or not _is_scalar(other):
-                return Undefined(
-                    f"`{name}` is {left.describe()} in the first branch of {where}, "
-                    f"but {right.describe()} in the second",
-                    "make both matrices of one shape, for example with kl.full_like" if _is_scalar(other) else None,
-                )
+            if not _is_scalar(other):
+                return Undefined(found, kind=UpdateTypeError)
+            if matrix.shape != (1, 1):
+                hint = "make both matrices of one shape, for example with kl.full_like"
+                return Undefined(found, hint, UpdateTypeError)
             shape = (1, 1)
         elif not (_is_scalar(left) and _is_scalar(right)):
-            return Undefined(
-                f"`{name}` is {left.describe()} in the first branch of {where}, but {right.describe()} in the second"
-            )
+            return Undefined(found, kind=UpdateTypeError)
         first, second = (self._yielded(value, shape, block) for value, block in ((left, then), (right, otherwise)))
         then.terminator.append(first)
         otherwise.terminator.append(second)
@@ -365,7 +363,7 @@ class AstVisitor:
         if node.id in frame.variables:
             value = frame.variables[node.id]
             if isinstance(value, Undefined):
-                raise UpdateNameError(value.message, hint=value.hint)
+                raise value.kind(value.message, hint=value.hint)
             return value
         if node.id in frame.function.__code__.co_varnames:
             message = frame.skipped.get(node.id, f"`{node.id}` is read before it is assigned")

@@ -114,22 +114,35 @@ def _refuse_other_callables(function: Any, decorator: str) -> None:
     if not isinstance(function, FunctionType):
         kind = "a class" if inspect.isclass(function) else f"an object of type {type(function).__name__}"
         raise UpdateSyntaxError(f"@{decorator} expects a function written with def, but got {kind}")
-    if function.__name__ == "<lambda>" or function.__code__.co_name == "<lambda>":
+    code = function.__code__
+    if code.co_name == "<lambda>":
         raise UpdateSyntaxError(
-            f"@{decorator} expects a function written with def, but got the lambda at "
-            f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}",
-            hint="a lambda has no roles and no statements; write def",
+            f"@{decorator} expects a function written with def, but got a lambda",
+            hint="a lambda has neither roles nor statements; write def",
+            location=_first_line(code),
         )
-    if hasattr(function, "__wrapped__"):
+    wrapped = getattr(function, "__wrapped__", None)
+    if wrapped is not None:
         raise UpdateSyntaxError(
             f"@{decorator} expects the function itself, but got another decorator's wrapper around "
-            f"`{getattr(function.__wrapped__, '__name__', function.__name__)}`",
+            f"`{getattr(wrapped, '__name__', function.__name__)}`",
             hint=f"the body is read, not called: put @{decorator} closest to the def",
+            location=_first_line(getattr(wrapped, "__code__", code)),
         )
-    flags = function.__code__.co_flags
-    if flags & (inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
-        kind = "a generator" if flags & inspect.CO_GENERATOR else "an async function"
-        raise UpdateSyntaxError(f"@{decorator} expects a plain function, but `{function.__name__}` is {kind}")
+    if code.co_flags & (inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
+        kind = "a generator" if code.co_flags & inspect.CO_GENERATOR else "an async function"
+        raise UpdateSyntaxError(
+            f"@{decorator} expects a plain function, but `{function.__name__}` is {kind}", location=_first_line(code)
+        )
+
+
+def _first_line(code: CodeType) -> SourceLocation | None:
+    """The line a function starts on, its first decorator included; None if its text cannot be had."""
+    text = linecache.getline(code.co_filename, code.co_firstlineno).rstrip()
+    if not text:
+        return None
+    column = len(text) - len(text.lstrip()) + 1
+    return SourceLocation(code.co_filename, code.co_firstlineno, column, len(text) + 1, text)
 
 
 def _text_of(function: FunctionType) -> str:
@@ -210,6 +223,9 @@ def _same_code(node: ast.FunctionDef, code: CodeType) -> bool:
     bindings: list[ast.stmt] = [
         ast.Assign(targets=[ast.Name(name, ast.Store())], value=ast.Constant(None)) for name in code.co_freevars
     ]
+    if node.name not in code.co_freevars:
+        # The definition must not make its own name, as in a recursive call, a local of that function.
+        bindings.append(ast.Global([node.name]))
     outer = ast.FunctionDef(
         name="_enclosing", args=ast.arguments([], [], None, [], [], None, []), body=[*bindings, bare],
         decorator_list=[], returns=None, type_comment=None,

@@ -391,10 +391,14 @@ class _Specialization:
             )
         if shape == (1, 1) and (isinstance(item, HostScalar) or (isinstance(item, Const) and is_number(item.value))):
             return self.semantic.tensor(item, shape, "`return`")
-        found = "a nested tuple" if isinstance(item, TupleValue) else item.describe()
+        hint = None
+        if isinstance(item, (HostScalar, Const)):
+            hint = "fill a matrix with kl.full_like(x, value)"
+        elif isinstance(item, TupleValue):
+            hint = "unpack the tuple first, as in `u, m = kl.momentum(...)`"
         raise RoleError(
-            f"expects the new {role} `{name}` to be a {shape_text(shape)} matrix, but got {found}",
-            hint="fill a matrix with kl.full_like(x, value)" if isinstance(item, (HostScalar, Const)) else None,
+            f"expects the new {role} `{name}` to be a {shape_text(shape)} matrix, but got {item.describe()}",
+            hint=hint,
             location=location,
         )
 

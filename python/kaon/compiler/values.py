@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kaon.compiler.emit import SsaValue
+from kaon.compiler.errors import LanguageError, UpdateNameError
 
 
 class Value:
@@ -100,6 +101,7 @@ class Undefined(Value):
 
     message: str
     hint: str | None = None
+    kind: type[LanguageError] = UpdateNameError
 
     def describe(self) -> str:
         return "an undefined value"

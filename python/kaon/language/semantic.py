@@ -114,8 +114,8 @@ class Semantic:
             number = self._float(value.value)
             return self.builder.emit_shared(f"arith.constant {float_literal(number)} : f64", [], _HOST)
         hint = None
-        if isinstance(value, Tensor):
-            hint = "this value is needed on the host before the step starts; multiply the matrix by it instead"
+        if isinstance(value, Tensor) and value.shape == (1, 1):
+            hint = "it must be known before the step starts; multiply a matrix by this value instead"
         raise UpdateTypeError(
             f"{what} expects a constant or a run-time scalar, but got {value.describe()}", hint=hint, argument=argument
         )
@@ -208,7 +208,7 @@ class Semantic:
         result = self.evaluate(lambda: _CONSTANT_OPERATORS[symbol](a, b), f"`{symbol}`")
         if isinstance(result, complex):
             raise UnsupportedError(
-                f"a negative constant to a fractional power is complex: {a!r} ** {b!r}",
+                f"a negative constant to a fractional power is complex: ({a!r}) ** {b!r}",
                 hint="take the power of the absolute value, or use an integer exponent",
             )
         return result
