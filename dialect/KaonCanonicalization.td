@@ -15,4 +15,9 @@ def BroadcastOfBroadcast : Pat<
     (Kaon_BroadcastOp (Kaon_BroadcastOp $input)),
     (Kaon_BroadcastOp $input)>;
 
+// transpose(broadcast(x)) -> broadcast(transpose(x)): the transpose becomes a view.
+def TransposeOfBroadcast : Pat<
+    (Kaon_TransposeOp (Kaon_BroadcastOp $input)),
+    (Kaon_BroadcastOp (Kaon_TransposeOp $input))>;
+
 #endif // KAON_DIALECT_KAONCANONICALIZATION_TD

@@ -228,7 +228,7 @@ void BroadcastOp::getCanonicalizationPatterns(RewritePatternSet &patterns,
 
 void TransposeOp::getCanonicalizationPatterns(RewritePatternSet &patterns,
                                               MLIRContext *context) {
-  patterns.add<ResizeSplat<TransposeOp>>(context);
+  patterns.add<ResizeSplat<TransposeOp>, TransposeOfBroadcast>(context);
 }
 
 void MatmulOp::getCanonicalizationPatterns(RewritePatternSet &patterns,

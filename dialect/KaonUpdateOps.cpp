@@ -27,24 +27,23 @@ static Type withShape(Type type, ArrayRef<int64_t> shape) {
   return cast<RankedTensorType>(type).clone(shape);
 }
 
-/// Type inference runs before the operand's type is verified, so that it must
-/// not take it to be a matrix.
-static LogicalResult checkIsMatrix(std::optional<Location> loc, Type type) {
+/// The shape of a matrix, or none. Type inference may run on operands that are
+/// not verified yet; their type's constraint then reports what is wrong.
+static std::optional<ArrayRef<int64_t>> getMatrixShape(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
   if (tensor && tensor.getRank() == 2) {
-    return success();
+    return tensor.getShape();
   }
-  return emitOptionalError(loc, "expects a rank-2 operand, but got ", type);
+  return std::nullopt;
 }
 
-static LogicalResult inferReducedType(std::optional<Location> loc, Type input,
-                                      Along along,
+static LogicalResult inferReducedType(Type input, Along along,
                                       SmallVectorImpl<Type> &results) {
-  if (failed(checkIsMatrix(loc, input))) {
+  std::optional<ArrayRef<int64_t>> shape = getMatrixShape(input);
+  if (!shape) {
     return failure();
   }
-  ArrayRef<int64_t> shape = cast<RankedTensorType>(input).getShape();
-  results.push_back(withShape(input, getReducedShape(shape, along)));
+  results.push_back(withShape(input, getReducedShape(*shape, along)));
   return success();
 }
 
@@ -52,32 +51,30 @@ static LogicalResult inferReducedType(std::optional<Location> loc, Type input,
 // Type inference
 //===----------------------------------------------------------------------===//
 
-LogicalResult NormOp::inferReturnTypes(MLIRContext *,
-                                       std::optional<Location> loc,
+LogicalResult NormOp::inferReturnTypes(MLIRContext *, std::optional<Location>,
                                        Adaptor adaptor,
                                        SmallVectorImpl<Type> &results) {
-  return inferReducedType(loc, adaptor.getInput().getType(), adaptor.getAlong(),
+  return inferReducedType(adaptor.getInput().getType(), adaptor.getAlong(),
                           results);
 }
 
-LogicalResult ReduceOp::inferReturnTypes(MLIRContext *,
-                                         std::optional<Location> loc,
+LogicalResult ReduceOp::inferReturnTypes(MLIRContext *, std::optional<Location>,
                                          Adaptor adaptor,
                                          SmallVectorImpl<Type> &results) {
-  return inferReducedType(loc, adaptor.getInput().getType(), adaptor.getAlong(),
+  return inferReducedType(adaptor.getInput().getType(), adaptor.getAlong(),
                           results);
 }
 
 LogicalResult TransposeOp::inferReturnTypes(MLIRContext *,
-                                            std::optional<Location> loc,
+                                            std::optional<Location>,
                                             Adaptor adaptor,
                                             SmallVectorImpl<Type> &results) {
   Type input = adaptor.getInput().getType();
-  if (failed(checkIsMatrix(loc, input))) {
+  std::optional<ArrayRef<int64_t>> shape = getMatrixShape(input);
+  if (!shape) {
     return failure();
   }
-  ArrayRef<int64_t> shape = cast<RankedTensorType>(input).getShape();
-  results.push_back(withShape(input, {shape[1], shape[0]}));
+  results.push_back(withShape(input, {shape->back(), shape->front()}));
   return success();
 }
 
