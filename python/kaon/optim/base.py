@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, TextIO
+from typing import Any, ClassVar
 
 import torch
 from kaon.language.coefficients import Coefficients
@@ -273,16 +272,16 @@ class KaonOptimizer(torch.optim.Optimizer):
         for program in self._collect():
             program.compile()
 
-    def plan(self, file: TextIO | None = sys.stdout) -> Plan:
+    def plan(self, show: bool = True) -> Plan:
         """What happens to each parameter: rule, update, view, matrices, kernels, and FLOPs and bytes per step.
 
-        Prints it to `file` (None: prints nothing) and returns it as data. FLOPs and bytes are averages over the phases
-        of the period. Compiles if need be.
+        Prints it, unless `show` is False, and returns it as data. FLOPs and bytes are averages over the phases of the
+        period. Compiles if need be.
         """
         self.compile()
         plan = Plan.of(self._programs or [])
-        if file is not None:
-            print(plan, file=file)
+        if show:
+            print(plan)
         return plan
 
     # -- checkpoints ------------------------------------------------------------------------------------------------

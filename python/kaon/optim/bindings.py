@@ -340,9 +340,11 @@ class UpdateBinding(Binding):
         """Every option with its default; torch's `required` marks those without one."""
         from torch.optim.optimizer import required
 
+        from kaon.compiler.update import REQUIRED
+
         signature = self._update.signature
         scalars = {spec.name: required if spec.default is None else spec.default for spec in signature.scalars}
-        constexprs = {spec.name: required if spec.required else spec.default for spec in signature.constexprs}
+        constexprs = {spec.name: required if spec.default is REQUIRED else spec.default for spec in signature.constexprs}
         return {**scalars, **constexprs}
 
     def update(self, group: Group) -> Update:

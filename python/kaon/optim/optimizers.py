@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -331,15 +330,11 @@ class UpdateOptimizer(KaonOptimizer):
 
     def __reduce__(self) -> Any:
         # The class was made by a call and has no name to be found under; its update has.
-        update = self.kaon_update
-        return _restore, (update.__module__, update.__qualname__, type(self).__name__), self.__getstate__()
+        return _restore, (self.kaon_update, type(self).__name__), self.__getstate__()
 
 
-def _restore(module: str, qualname: str, name: str) -> UpdateOptimizer:
-    """An empty optimizer for the update found as `module.qualname`, to be filled by `__setstate__`."""
-    update: Any = importlib.import_module(module)
-    for part in qualname.split("."):
-        update = getattr(update, part)
+def _restore(update: Update, name: str) -> UpdateOptimizer:
+    """An empty optimizer for `update`, to be filled by `__setstate__`."""
     cls = optimizer(update, name=name)
     return cls.__new__(cls)
 

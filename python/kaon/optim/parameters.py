@@ -131,9 +131,7 @@ def route(
         try:
             view.matrices(parameter.shape)
         except ValueError as error:
-            message = f'{optimizer} cannot take {label} by rule "{rule}": {error}'
-            if view.kind == "matrix":
-                message = f'{optimizer} only supports 2D parameters under the view "matrix": {message}'
-            raise ValueError(message) from None
+            wish = "only supports 2D parameters" if view.kind == "matrix" else f'expects what view "{view}" can take'
+            raise ValueError(f'{optimizer} {wish} by rule "{rule}", but got {label}: {error}') from None
         return Route(str(rule), rule.update, view, rule.decay)
     raise ValueError(f"{optimizer} has no rule for {label}")
