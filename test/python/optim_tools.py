@@ -24,7 +24,10 @@ def frobenius(x: Any) -> float:
 
 
 def newton_schulz(
-    u: np.ndarray, coefficients: Sequence[tuple[float, float, float]] = KELLER_JORDAN, eps: float = 0.0, form: str = "max"
+    u: np.ndarray,
+    coefficients: Sequence[tuple[float, float, float]] = KELLER_JORDAN,
+    eps: float = 0.0,
+    form: str = "max",
 ) -> np.ndarray:
     norm = max(frobenius(u), eps) if form == "max" else frobenius(u) + eps
     x = u / norm if norm > 0 else u
@@ -108,9 +111,13 @@ class MuonOracle:
         return self.w
 
 
-def parameters(shapes: Iterable[Sequence[int]], dtype: torch.dtype = torch.float32, seed: int = 0) -> list[nn.Parameter]:
+def parameters(
+    shapes: Iterable[Sequence[int]], dtype: torch.dtype = torch.float32, seed: int = 0
+) -> list[nn.Parameter]:
     generator = torch.Generator().manual_seed(seed)
-    return [nn.Parameter(torch.randn(tuple(shape), generator=generator, dtype=torch.float64).to(dtype)) for shape in shapes]
+    return [
+        nn.Parameter(torch.randn(tuple(shape), generator=generator, dtype=torch.float64).to(dtype)) for shape in shapes
+    ]
 
 
 def set_gradients(params: Iterable[Tensor], seed: int) -> None:
@@ -125,7 +132,9 @@ def snapshot(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             tensors.append(parameter.detach().clone())
-            tensors.extend(optimizer.state[parameter][name].clone() for name in sorted(optimizer.state.get(parameter, {})))
+            tensors.extend(
+                optimizer.state[parameter][name].clone() for name in sorted(optimizer.state.get(parameter, {}))
+            )
     return tensors
 
 

@@ -42,13 +42,17 @@ def test_views_that_do_not_apply(view: str, shape: tuple[int, ...], message: str
         View.parse(view).matrices(shape)
 
 
-@pytest.mark.parametrize("text", ["rows", "split", "split()", "split(0)", "flatten(2)", "interleaved(2, 2)", "split(-1)"])
+@pytest.mark.parametrize(
+    "text", ["rows", "split", "split()", "split(0)", "flatten(2)", "interleaved(2, 2)", "split(-1)"]
+)
 def test_text_that_is_no_view(text: str) -> None:
     with pytest.raises(ValueError, match="view"):
         View.parse(text)
 
 
-@pytest.mark.parametrize("text", ["matrix", "flatten", "batch", "elementwise", "split(3)", "split(1, 2)", "interleaved(4)"])
+@pytest.mark.parametrize(
+    "text", ["matrix", "flatten", "batch", "elementwise", "split(3)", "split(1, 2)", "interleaved(4)"]
+)
 def test_text_round_trip(text: str) -> None:
     assert str(View.parse(text)) == text
     assert View.parse(str(View.parse(text))) == View.parse(text)

@@ -344,7 +344,9 @@ class UpdateBinding(Binding):
 
         signature = self._update.signature
         scalars = {spec.name: required if spec.default is None else spec.default for spec in signature.scalars}
-        constexprs = {spec.name: required if spec.default is REQUIRED else spec.default for spec in signature.constexprs}
+        constexprs = {
+            spec.name: required if spec.default is REQUIRED else spec.default for spec in signature.constexprs
+        }
         return {**scalars, **constexprs}
 
     def update(self, group: Group) -> Update:
