@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
-from kaon.language.coefficients import Coefficients
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
+
+from kaon.language.coefficients import Coefficients
 
 from .bindings import Binding, check_choice
 from .parameters import Route, check_parameter, compute_dtype, describe, expand_modules, route

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.optim.optimizer import required
+
 from kaon.language import coefficients as tables
 
 if TYPE_CHECKING:
@@ -112,6 +114,9 @@ class Binding(ABC):
         """Raises ValueError or TypeError where an option of `group` is not acceptable."""
         self.structure(group)
         self.values(group, True)
+        phase = group.get("phase", 0)
+        if phase != "staggered" and (isinstance(phase, bool) or not isinstance(phase, int)):
+            raise ValueError(f'expects phase as an integer or "staggered", but got {phase!r}')
 
     def period(self, group: Group) -> int:
         """Steps between refreshes; 1 where the update has no period."""
@@ -338,8 +343,6 @@ class UpdateBinding(Binding):
 
     def defaults(self) -> dict[str, Any]:
         """Every option with its default; torch's `required` marks those without one."""
-        from torch.optim.optimizer import required
-
         from kaon.compiler.update import REQUIRED
 
         signature = self._update.signature
@@ -352,6 +355,11 @@ class UpdateBinding(Binding):
     def update(self, group: Group) -> Update:
         del group
         return self._update
+
+    def check(self, group: Group) -> None:
+        super().check(group)
+        if group.get("phase") == "staggered" and "period" not in self._constexprs:
+            raise ValueError(f'phase "staggered" needs a constexpr `period`, which update {self.name} does not have')
 
     def structure(self, group: Group) -> tuple[Any, ...]:
         return tuple(group[name] for name in self._constexprs)

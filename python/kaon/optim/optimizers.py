@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
 from torch import Tensor
+from torch.optim.optimizer import required
 
 from .base import KaonOptimizer, rate_ratio
 from .bindings import AdamWBinding, MuonBinding, PeriodicRowwiseMuonBinding, UpdateBinding, to_number
@@ -25,9 +25,11 @@ def _fallback_defaults(
     adamw_eps: float,
     adamw_weight_decay: float,
 ) -> dict[str, Any]:
-    rate = to_number(lr, "lr")
+    rate = 1e-3 if adamw_lr is None else adamw_lr
+    # Where every group has to bring its own `lr`, each also gets its own ratio, when it is added.
+    own = {"adamw_lr": rate} if lr is required else {"adamw_lr_ratio": rate_ratio(rate, to_number(lr, "lr"))}
     return {
-        "adamw_lr_ratio": rate_ratio(1e-3 if adamw_lr is None else adamw_lr, rate),
+        **own,
         "adamw_betas": adamw_betas,
         "adamw_eps": adamw_eps,
         "adamw_weight_decay": adamw_weight_decay,
@@ -323,8 +325,7 @@ class UpdateOptimizer(KaonOptimizer):
                 f"{type(self).__name__} got an unexpected option '{unknown[0]}'; its update has {', '.join(defaults)}"
             )
         defaults.update(options)
-        rate = 1e-3 if defaults["lr"] is torch.optim.optimizer.required else defaults["lr"]
-        defaults.update(_fallback_defaults(rate, adamw_lr, adamw_betas, adamw_eps, adamw_weight_decay))
+        defaults.update(_fallback_defaults(defaults["lr"], adamw_lr, adamw_betas, adamw_eps, adamw_weight_decay))
         defaults.update(maximize=maximize, phase=phase)
         super().__init__(params, defaults, rules=rules, nonfinite=nonfinite, threads=threads)
 

@@ -144,6 +144,12 @@ class Record:
         specs = self.binding.update(self.group).signature.states
         for index, spec in enumerate(specs):
             tensor = self.state[spec.name]
+            shape, dtype = self.route.view.state_shape(self.shape, spec.kind), compute_dtype(self.parameter.dtype)
+            if tuple(tensor.shape) != shape or tensor.dtype != dtype or not tensor.is_contiguous():
+                raise ValueError(
+                    f"expects state {spec.name} of {self.label} as contiguous {dtype} of shape {shape}, but got "
+                    f"{tensor.dtype} of shape {tuple(tensor.shape)} and strides {tensor.stride()}"
+                )
             self._place(flat, _STATES + 2 * index, tensor, self.route.view.state_addresses(self.shape, spec.kind))
             self.tensors.append((spec.name, tensor, tensor.data_ptr()))
 
