@@ -29,3 +29,16 @@ function(kaon_add_compiler_library name)
     target_precompile_headers(${name} REUSE_FROM KaonDialect)
   endif()
 endfunction()
+
+# Documentation generated from TableGen and committed: `kaon-doc` rewrites docs/<name>.md, and a lit test compares.
+# usage: kaon_add_doc(dialect KaonOps.td -gen-dialect-doc -dialect=kaon)
+add_custom_target(kaon-doc)
+function(kaon_add_doc name definitions)
+  add_custom_target(kaon-doc-${name}
+    COMMAND "${MLIR_TABLEGEN_EXE}" ${ARGN} -I "${PROJECT_SOURCE_DIR}" -I "${MLIR_INCLUDE_DIRS}"
+            "${CMAKE_CURRENT_SOURCE_DIR}/${definitions}" -o "${PROJECT_SOURCE_DIR}/docs/${name}.md"
+    COMMENT "Generating docs/${name}.md"
+    VERBATIM
+  )
+  add_dependencies(kaon-doc kaon-doc-${name})
+endfunction()

@@ -92,5 +92,7 @@ class Kaon_MatrixOf<Type element> : Type<
 // Arithmetic happens in the compute type; memory may hold narrower ones.
 def Kaon_Matrix : Kaon_MatrixOf<Kaon_ComputeType>;
 def Kaon_StorageMatrix : Kaon_MatrixOf<Kaon_StorageType>;
+// What regions yield: matrices and host scalars.
+def Kaon_Value : AnyTypeOf<[Kaon_StorageMatrix, F64], "rank-2 tensor of bf16, f16, f32 or f64, or f64">;
 
 #endif // KAON_DIALECT_KAONDIALECT_TD

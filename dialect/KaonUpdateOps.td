@@ -354,7 +354,7 @@ def Kaon_EveryOp : Kaon_Op<"every", [
       Arg<I64, "The step count, 1 at the first step.">:$step,
       Arg<I64Attr, "Length of the period, positive.">:$period,
       Arg<I64Attr, "Which step of the period takes the first region.">:$phase);
-  let results = (outs Res<Variadic<AnyType>, "What the taken region yields.">:$results);
+  let results = (outs Res<Variadic<Kaon_Value>, "What the taken region yields.">:$results);
   let regions = (region SizedRegion<1>:$taken, SizedRegion<1>:$otherwise);
   let assemblyFormat = [{
     $step `period` $period `phase` $phase `->` type($results)
@@ -377,7 +377,7 @@ def Kaon_YieldOp : Kaon_Op<"yield", [
     kaon.yield %a : tensor<4x6xf32>
     ```
   }];
-  let arguments = (ins Arg<Variadic<AnyType>, "The results of the region.">:$operands);
+  let arguments = (ins Arg<Variadic<Kaon_Value>, "The results of the region.">:$operands);
   let assemblyFormat = "attr-dict ($operands^ `:` type($operands))?";
 }
 

@@ -26,6 +26,7 @@ lit.llvm.llvm_config.add_tool_substitutions(
     [ToolSubst("%python", command=shlex.quote(config.python), unresolved="fatal")], []
 )
 config.substitutions.append(("%source", str(source)))
+config.substitutions.append(("%mlir_include", config.mlir_include_dir))
 
 # The Python half, for tests that drive it from a script.
 config.environment["PYTHONPATH"] = os.pathsep.join([str(build / "python")])
