@@ -98,7 +98,7 @@ class MatrixEntry:
     grad_dtype: str = "f32"
     constexprs: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
-    """The parameter's name in the model, for listings and errors."""
+    """The parameter's name in the model, for listings and errors; unique, or empty to be numbered."""
     scalar_set: int = 0
     """Index into the scalar values given at each step."""
     phase: int = 0
@@ -161,7 +161,8 @@ class _SpecializationKey:
 
     @staticmethod
     def of(entry: MatrixEntry) -> _SpecializationKey:
-        constexprs = tuple(sorted((name, _constexpr_key(value)) for name, value in entry.constexprs.items()))
+        bound = entry.update.bind_constexprs(entry.constexprs)
+        constexprs = tuple((name, _constexpr_key(value)) for name, value in bound.items())
         return _SpecializationKey(entry.update, entry.rows, entry.cols, entry.param_dtype, entry.grad_dtype, constexprs)
 
 
@@ -187,8 +188,8 @@ def emit(entries: Sequence[MatrixEntry]) -> Emitted:
 
     specialized: dict[_SpecializationKey, SpecializedUpdate] = {}
     taken: set[str] = set()
-    for entry in entries:
-        key = _SpecializationKey.of(entry)
+    keys = [_SpecializationKey.of(entry) for entry in entries]
+    for entry, key in zip(entries, keys, strict=True):
         if key in specialized:
             continue
         base = f"{entry.update.name}_{entry.rows}x{entry.cols}_{entry.param_dtype}"
@@ -206,10 +207,10 @@ def emit(entries: Sequence[MatrixEntry]) -> Emitted:
             constexprs=dict(entry.constexprs),
             symbol=symbol,
         )
-    symbols = tuple(specialized[_SpecializationKey.of(entry)].symbol for entry in entries)
+    symbols = tuple(specialized[key].symbol for key in keys)
     parameters = [
-        emitter.ParameterEntry(symbol, entry.name, entry.scalar_set, entry.phase)
-        for symbol, entry in zip(symbols, entries, strict=True)
+        emitter.ParameterEntry(symbol, entry.name or f"matrix{index}", entry.scalar_set, entry.phase)
+        for index, (symbol, entry) in enumerate(zip(symbols, entries, strict=True))
     ]
     text = emitter.program_text(parameters, list(specialized.values()))
     return Emitted(text, tuple(dict.fromkeys(entry.update for entry in entries)), symbols)
