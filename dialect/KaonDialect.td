@@ -44,6 +44,7 @@ def KaonDialect : Dialect {
     | `kaon.role`, `kaon.name` | argument of an update | what the argument is, and the user's name for it |
     | `kaon.init` | state argument | value of every element before the first step |
     | `kaon.kernel` | function | the function is the body of a kernel with this schedule |
+    | `kaon.library` | function | the declared function is the library kernel of this name |
     | `kaon.buffers` | op of an update | where each result lives |
     | `kaon.workspace` | update | bytes of scratch memory that one matrix needs |
     | `kaon.cpu` | module | what is known of the processor the module is compiled for |
@@ -64,6 +65,7 @@ def KaonDialect : Dialect {
     static constexpr ::llvm::StringLiteral getNameAttrName() { return "kaon.name"; }
     static constexpr ::llvm::StringLiteral getInitAttrName() { return "kaon.init"; }
     static constexpr ::llvm::StringLiteral getKernelAttrName() { return "kaon.kernel"; }
+    static constexpr ::llvm::StringLiteral getLibraryAttrName() { return "kaon.library"; }
     static constexpr ::llvm::StringLiteral getBuffersAttrName() { return "kaon.buffers"; }
     static constexpr ::llvm::StringLiteral getWorkspaceAttrName() { return "kaon.workspace"; }
     static constexpr ::llvm::StringLiteral getCpuAttrName() { return "kaon.cpu"; }

@@ -845,6 +845,12 @@ LogicalResult KaonDialect::verifyOperationAttribute(Operation *op,
     return schedule ? verifyKernelFunction(function, schedule.getValue())
                     : expects("a #kaon.schedule");
   }
+  if (name == getLibraryAttrName()) {
+    bool valid = function && function.isDeclaration() && isa<StringAttr>(value);
+    return valid ? success()
+                 : expects("the name of a library kernel, on the declaration "
+                           "of a function");
+  }
   if (name == getWorkspaceAttrName()) {
     if (!function || !isUpdate(function)) {
       return op->emitOpError() << "has " << name << ", but is not an update";

@@ -1,5 +1,6 @@
 //===-- kaon-opt.cpp - run passes on textual IR ---------------------------===//
 
+#include "codegen/cpu/Passes.h"
 #include "dialect/Kaon.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 #include "passes/Passes.h"
@@ -8,6 +9,7 @@ int main(int argc, char **argv) {
   mlir::DialectRegistry registry;
   kaon::registerAllDialects(registry);
   kaon::registerAllPasses();
+  kaon::cpu::registerCpuPasses();
   return mlir::asMainReturnCode(
       mlir::MlirOptMain(argc, argv, "Kaon optimizer driver\n", registry));
 }

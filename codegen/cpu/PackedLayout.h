@@ -28,15 +28,23 @@ namespace kaon::cpu {
 /// Depth of one step of the register tile; packed depths are multiples of it.
 inline constexpr int64_t packedDepthUnit = 4;
 
-inline constexpr int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-inline constexpr int64_t roundUp(int64_t a, int64_t b) { return ceilDiv(a, b) * b; }
+inline constexpr int64_t ceilDiv(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+inline constexpr int64_t roundUp(int64_t a, int64_t b) {
+  return ceilDiv(a, b) * b;
+}
 
 /// Columns of the register tile for an element of `elementBits` when it is `nr`
 /// for 32-bit elements.
-inline constexpr int64_t tileColumns(int64_t nr, int64_t elementBits) { return nr * 32 / elementBits; }
+inline constexpr int64_t tileColumns(int64_t nr, int64_t elementBits) {
+  return nr * 32 / elementBits;
+}
 
 /// Number of slivers of an operand: the work items of its pack kernel.
-inline constexpr int64_t packedSlivers(int64_t dim, int64_t tile) { return ceilDiv(dim, tile); }
+inline constexpr int64_t packedSlivers(int64_t dim, int64_t tile) {
+  return ceilDiv(dim, tile);
+}
 
 /// Elements of a packed operand.
 inline constexpr int64_t packedElements(int64_t dim, int64_t k, int64_t tile) {
@@ -44,45 +52,44 @@ inline constexpr int64_t packedElements(int64_t dim, int64_t k, int64_t tile) {
 }
 
 /// Bytes of a packed operand.
-inline constexpr int64_t packedBytes(int64_t dim, int64_t k, int64_t tile, int64_t elementBits) {
+inline constexpr int64_t packedBytes(int64_t dim, int64_t k, int64_t tile,
+                                     int64_t elementBits) {
   return packedElements(dim, k, tile) * (elementBits / 8);
 }
 
 /// Work items of a matmul kernel: block x block tiles of the m x n result, row
 /// by row; a symmetric result counts those on or below the diagonal only.
-inline constexpr int64_t matmulItems(int64_t m, int64_t n, int64_t block, bool symmetric) {
+inline constexpr int64_t matmulItems(int64_t m, int64_t n, int64_t block,
+                                     bool symmetric) {
   int64_t rows = ceilDiv(m, block);
   return symmetric ? rows * (rows + 1) / 2 : rows * ceilDiv(n, block);
 }
 
-/// Rows of the source that one work item of a transpose kernel covers.
-inline constexpr int64_t transposeRows = 32;
-
-/// Name of the kernel that packs an operand: `pack_lhs_f32`,
-/// `pack_rhs_transposed_f64`, ... `transposed` means that the source holds the
-/// transpose of the operand; `element` is `f32` or `f64`.
-inline std::string packKernelName(bool lhs, bool transposed, std::string_view element) {
-  std::string name = lhs ? "pack_lhs_" : "pack_rhs_";
-  if (transposed) {
-    name += "transposed_";
-  }
-  return name.append(element);
+/// Name of the library kernel that packs an operand, without its element:
+/// `pack_lhs`, `pack_rhs_transposed`, ... `transposed` means that the source
+/// holds the transpose of the operand.
+inline std::string packKernelName(bool lhs, bool transposed) {
+  std::string name = lhs ? "pack_lhs" : "pack_rhs";
+  return transposed ? name + "_transposed" : name;
 }
 
-/// Name of a block matmul kernel: `matmul_f32`, `matmul_symmetric_add_f64`, ...
-/// `add` means that a beta * C term is added.
-inline std::string matmulKernelName(bool symmetric, bool add, std::string_view element) {
-  std::string name = "matmul_";
-  if (symmetric) {
-    name += "symmetric_";
-  }
-  if (add) {
-    name += "add_";
-  }
-  return name.append(element);
+/// Name of a block matmul kernel, without its element: `matmul`,
+/// `matmul_symmetric_add`, ... `add` means that a beta * C term is added.
+inline std::string matmulKernelName(bool symmetric, bool add) {
+  std::string name = symmetric ? "matmul_symmetric" : "matmul";
+  return add ? name + "_add" : name;
 }
 
-/// Name of the kernel that transposes a matrix: `transpose_f32`, ...
+/// The symbol of a library kernel for elements of type `element` (`f32`, ...):
+/// `pack_rhs_transposed_f64`, `matmul_symmetric_add_f32`, `transpose_bf16`, ...
+inline std::string packKernelName(bool lhs, bool transposed,
+                                  std::string_view element) {
+  return (packKernelName(lhs, transposed) + "_").append(element);
+}
+inline std::string matmulKernelName(bool symmetric, bool add,
+                                    std::string_view element) {
+  return (matmulKernelName(symmetric, add) + "_").append(element);
+}
 inline std::string transposeKernelName(std::string_view element) {
   return std::string("transpose_").append(element);
 }

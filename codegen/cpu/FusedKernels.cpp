@@ -1,0 +1,581 @@
+//===-- FusedKernels.cpp - elementwise, row and column kernels ------------===//
+
+#include "codegen/cpu/FusedKernels.h"
+
+#include "codegen/cpu/KernelBuilder.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+
+namespace kaon::cpu {
+
+using Values = KernelBuilder::Values;
+
+/// Lanes of a row sum; part of the numeric contract.
+static constexpr int64_t reductionLanes = 16;
+
+/// bfloat16 is carried as its bits: hosts without the type, or with conversions
+/// that flush subnormals, give the same results as all others.
+static Type storageType(Type element) {
+  return element.isBF16() ? IntegerType::get(element.getContext(), 16)
+                          : element;
+}
+
+static Type elementTypeOf(Value value) {
+  return getElementTypeOrSelf(value.getType());
+}
+
+/// `element`, or a vector of it if `like` is a vector.
+static Type withShapeOf(Type element, Value like) {
+  auto vector = dyn_cast<VectorType>(like.getType());
+  return vector ? VectorType::get(vector.getShape(), element) : element;
+}
+
+//===----------------------------------------------------------------------===//
+// bfloat16
+//===----------------------------------------------------------------------===//
+
+static Value integerLike(KernelBuilder &b, Value like, int64_t number) {
+  Type type = like.getType();
+  Type element = elementTypeOf(like);
+  Attribute value = b.getIntegerAttr(element, number);
+  if (auto vector = dyn_cast<VectorType>(type)) {
+    value = DenseElementsAttr::get(vector, value);
+  }
+  return arith::ConstantOp::create(b, cast<TypedAttr>(value));
+}
+
+static Value widenBF16(KernelBuilder &b, Value bits) {
+  Value wide =
+      arith::ExtUIOp::create(b, withShapeOf(b.getI32Type(), bits), bits);
+  wide = arith::ShLIOp::create(b, wide, integerLike(b, wide, 16));
+  return arith::BitcastOp::create(b, withShapeOf(b.getF32Type(), bits), wide);
+}
+
+/// Rounds to nearest, ties to even; a NaN stays a (quiet) NaN.
+static Value narrowToBF16(KernelBuilder &b, Value value) {
+  Value bits =
+      arith::BitcastOp::create(b, withShapeOf(b.getI32Type(), value), value);
+  Value sixteen = integerLike(b, bits, 16);
+  Value high = arith::ShRUIOp::create(b, bits, sixteen);
+  Value odd = arith::AndIOp::create(b, high, integerLike(b, bits, 1));
+  Value rounded = arith::AddIOp::create(
+      b, bits, arith::AddIOp::create(b, odd, integerLike(b, bits, 0x7fff)));
+  rounded = arith::ShRUIOp::create(b, rounded, sixteen);
+  Value quiet = arith::OrIOp::create(b, high, integerLike(b, bits, 0x40));
+  Value isNaN =
+      arith::CmpFOp::create(b, arith::CmpFPredicate::UNO, value, value);
+  Value result = arith::SelectOp::create(b, isNaN, quiet, rounded);
+  return arith::TruncIOp::create(b, withShapeOf(b.getI16Type(), value), result);
+}
+
+//===----------------------------------------------------------------------===//
+// The kernel
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+/// Where in its matrix a loop body is.
+struct Place {
+  /// The row; null outside of the loop over rows (column kernels).
+  Value row;
+  /// The first column of the vector; null outside of the loop over columns (row
+  /// kernels).
+  Value column;
+  /// Which lanes exist; null means all.
+  Value mask;
+};
+
+class FusedKernel {
+public:
+  FusedKernel(ModuleOp module, func::FuncOp source, Schedule schedule)
+      : source(source), body(source.getBody().front()), schedule(schedule),
+        b(source.getLoc(), module.getContext()) {
+    lanes = schedule == Schedule::Rows ? reductionLanes : 2 * reductionLanes;
+  }
+
+  LogicalResult build(ModuleOp module, StringRef name);
+
+private:
+  /// Values known so far at some place, by the value of the source that they
+  /// stand for: vectors, or scalars that hold for all lanes.
+  using Known = llvm::DenseMap<Value, Value>;
+
+  //===--- analysis ---------------------------------------------------------//
+
+  LogicalResult analyze();
+  bool isHost(Value value) const {
+    return !isa<RankedTensorType>(value.getType());
+  }
+  /// Whether elements of this type lie along the lanes.
+  bool liesAlongLanes(Type type) const;
+  /// Whether a reduction leaves its input as it is: one element per result.
+  bool isIdentity(ReduceOp op) const;
+  func::ReturnOp terminator() const {
+    return cast<func::ReturnOp>(body.getTerminator());
+  }
+  /// The reductions that pass `pass` computes.
+  SmallVector<ReduceOp> reductionsOf(int64_t pass) const {
+    return llvm::filter_to_vector(reductions, [&](ReduceOp op) {
+      return passOf.lookup(op.getInput()) == pass;
+    });
+  }
+  /// Whether an operand changes from one turn of the inner loop to the next.
+  bool variesInside(RankedTensorType type) const {
+    return schedule == Schedule::Columns ? type.getDimSize(0) != 1
+                                         : liesAlongLanes(type);
+  }
+
+  //===--- code -------------------------------------------------------------//
+
+  Value evaluate(Value value, const Place &place, Known &known);
+  /// Evaluates, ahead of the inner loop, what pass `pass` can know there: a
+  /// division by a norm, say, happens once per row.
+  void evaluateInvariants(int64_t pass, const Place &place, Known &known);
+  Value loadOperand(BlockArgument argument, const Place &place);
+  Value compute(Operation *op, const Place &place, Known &known);
+  Value toLanes(Value value);
+  Value pointerTo(int64_t buffer, RankedTensorType type, const Place &place);
+  void storeResult(int64_t index, Value value, const Place &place);
+
+  Value initialAccumulator(ReduceOp op);
+  Value accumulate(ReduceOp op, Value sum, const Place &place, Known &known);
+  /// The value of a reduction from its accumulator.
+  Value finish(ReduceOp op, Value sum);
+
+  /// Loops over vectors of columns in [begin, end): whole ones, then the tail.
+  Values loopOverColumns(Value begin, Value end, Value row, ValueRange init,
+                         function_ref<Values(const Place &, ValueRange)> body);
+
+  void buildRows();
+  void buildColumns();
+
+  func::FuncOp source;
+  Block &body;
+  Schedule schedule;
+  KernelBuilder b;
+  KernelArguments args;
+  int64_t lanes;
+  /// How many of the arguments are matrices.
+  int64_t inputs = 0;
+
+  /// The first pass in which a value can be computed.
+  llvm::DenseMap<Value, int64_t> passOf;
+  /// Values that change from one turn of the inner loop to the next.
+  llvm::DenseSet<Value> varying;
+  SmallVector<ReduceOp> reductions;
+  int64_t lastPass = 0;
+
+  Values data, strides, hostScalars;
+  Value rows, cols;
+};
+
+} // namespace
+
+bool FusedKernel::liesAlongLanes(Type type) const {
+  auto tensor = cast<RankedTensorType>(type);
+  if (schedule == Schedule::Elementwise) {
+    return tensor.getDimSize(0) != 1 || tensor.getDimSize(1) != 1;
+  }
+  return tensor.getDimSize(1) != 1;
+}
+
+bool FusedKernel::isIdentity(ReduceOp op) const {
+  return op.getInput().getType().getDimSize(
+             op.getAlong() == Along::Row ? 1 : 0) == 1;
+}
+
+LogicalResult FusedKernel::analyze() {
+  for (BlockArgument argument : body.getArguments()) {
+    auto type = dyn_cast<RankedTensorType>(argument.getType());
+    if (type && variesInside(type)) {
+      varying.insert(argument);
+    }
+  }
+  for (Operation &op : body.without_terminator()) {
+    int64_t pass = 0;
+    bool varies = false;
+    for (Value operand : op.getOperands()) {
+      pass = std::max(pass, passOf.lookup(operand));
+      varies |= varying.contains(operand);
+    }
+    if (auto reduce = dyn_cast<ReduceOp>(op)) {
+      Along expected =
+          schedule == Schedule::Columns ? Along::Column : Along::Row;
+      if (schedule == Schedule::Elementwise || reduce.getAlong() != expected) {
+        return op.emitOpError()
+               << "cannot be computed by a kernel with schedule '"
+               << stringifyEnum(schedule) << "'";
+      }
+      if (!isIdentity(reduce)) {
+        if (!liesAlongLanes(reduce.getInput().getType())) {
+          return op.emitOpError() << "expects more than one column, but got "
+                                  << reduce.getInput().getType();
+        }
+        reductions.push_back(reduce);
+        varies = false;
+        lastPass = std::max(lastPass, ++pass);
+      }
+    } else if (!isa<BroadcastOp, tensor::SplatOp, tensor::DimOp>(op) &&
+               !isa_and_present<arith::ArithDialect, math::MathDialect>(
+                   op.getDialect())) {
+      return op.emitOpError() << "cannot be computed inside a kernel";
+    }
+    auto narrow = dyn_cast<arith::TruncFOp>(op);
+    if (narrow && elementTypeOf(narrow.getResult()).isBF16() &&
+        !elementTypeOf(narrow.getIn()).isF32()) {
+      return op.emitOpError() << "expects f32 as the source of bf16, but got "
+                              << elementTypeOf(narrow.getIn());
+    }
+    for (Value result : op.getResults()) {
+      passOf[result] = pass;
+      if (varies) {
+        varying.insert(result);
+      }
+    }
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Values
+//===----------------------------------------------------------------------===//
+
+Value FusedKernel::toLanes(Value value) {
+  return isa<VectorType>(value.getType()) ? value : b.splat(value, lanes);
+}
+
+Value FusedKernel::pointerTo(int64_t buffer, RankedTensorType type,
+                             const Place &place) {
+  Type element = storageType(type.getElementType());
+  Value pointer = data[buffer];
+  bool manyRows = type.getDimSize(0) != 1 ||
+                  (schedule == Schedule::Elementwise && liesAlongLanes(type));
+  if (manyRows) {
+    pointer = b.address(pointer, element, b.mul(place.row, strides[buffer]));
+  }
+  return liesAlongLanes(type) ? b.address(pointer, element, place.column)
+                              : pointer;
+}
+
+Value FusedKernel::loadOperand(BlockArgument argument, const Place &place) {
+  auto type = cast<RankedTensorType>(argument.getType());
+  Type element = storageType(type.getElementType());
+  Value pointer = pointerTo(argument.getArgNumber(), type, place);
+  if (!liesAlongLanes(type)) {
+    return b.load(element, pointer);
+  }
+  auto vector = VectorType::get({lanes}, element);
+  return place.mask ? b.loadMasked(vector, pointer, place.mask)
+                    : b.load(vector, pointer);
+}
+
+void FusedKernel::storeResult(int64_t index, Value value, const Place &place) {
+  auto type = cast<RankedTensorType>(terminator().getOperand(index).getType());
+  Value pointer = pointerTo(inputs + index, type, place);
+  if (!liesAlongLanes(type)) {
+    b.store(value, pointer);
+    return;
+  }
+  value = toLanes(value);
+  if (place.mask) {
+    b.storeMasked(value, pointer, place.mask);
+  } else {
+    b.store(value, pointer);
+  }
+}
+
+Value FusedKernel::evaluate(Value value, const Place &place, Known &known) {
+  if (Value found = known.lookup(value)) {
+    return found;
+  }
+  Value result;
+  if (auto argument = dyn_cast<BlockArgument>(value)) {
+    result = isHost(value) ? hostScalars[argument.getArgNumber() - inputs]
+                           : loadOperand(argument, place);
+  } else {
+    result = compute(value.getDefiningOp(), place, known);
+  }
+  known[value] = result;
+  return result;
+}
+
+void FusedKernel::evaluateInvariants(int64_t pass, const Place &place,
+                                     Known &known) {
+  for (Operation &op : body.without_terminator()) {
+    if (isa<tensor::DimOp>(op) || op.getResult(0).getType().isIndex()) {
+      continue;
+    }
+    Value result = op.getResult(0);
+    if (!varying.contains(result) && passOf.lookup(result) <= pass) {
+      evaluate(result, place, known);
+    }
+  }
+}
+
+Value FusedKernel::compute(Operation *op, const Place &place, Known &known) {
+  if (auto constant = dyn_cast<arith::ConstantOp>(op)) {
+    Attribute value = constant.getValue();
+    if (auto elements = dyn_cast<SplatElementsAttr>(value)) {
+      value = elements.getSplatValue<Attribute>();
+    }
+    return arith::ConstantOp::create(b, cast<TypedAttr>(value));
+  }
+  // Repeating a value takes nothing: scalars stand for all lanes, and a value
+  // per column for all rows.
+  if (isa<BroadcastOp, tensor::SplatOp>(op) || isa<ReduceOp>(op)) {
+    return evaluate(op->getOperand(0), place, known);
+  }
+
+  Values operands;
+  bool anyVector = false;
+  for (Value operand : op->getOperands()) {
+    operands.push_back(evaluate(operand, place, known));
+    anyVector |= isa<VectorType>(operands.back().getType());
+  }
+  if (anyVector) {
+    for (Value &operand : operands) {
+      operand = toLanes(operand);
+    }
+  }
+  Type element = elementTypeOf(op->getResult(0));
+  if (isa<arith::ExtFOp>(op) && elementTypeOf(op->getOperand(0)).isBF16()) {
+    Value wide = widenBF16(b, operands[0]);
+    return element.isF32()
+               ? wide
+               : arith::ExtFOp::create(b, withShapeOf(element, wide), wide)
+                     .getResult();
+  }
+  if (isa<arith::TruncFOp>(op) && element.isBF16()) {
+    return narrowToBF16(b, operands[0]);
+  }
+  Type type = anyVector ? VectorType::get({lanes}, element) : element;
+  return b
+      .create(b.getLoc(), op->getName().getIdentifier(), operands, type,
+              op->getAttrs())
+      ->getResult(0);
+}
+
+//===----------------------------------------------------------------------===//
+// Reductions
+//===----------------------------------------------------------------------===//
+
+Value FusedKernel::initialAccumulator(ReduceOp op) {
+  bool sum = op.getKind() == ReduceKind::Sum;
+  auto element =
+      sum ? b.getF64Type()
+          : cast<FloatType>(op.getInput().getType().getElementType());
+  APFloat value =
+      sum ? APFloat::getZero(element.getFloatSemantics())
+          : APFloat::getInf(element.getFloatSemantics(),
+                            /*Negative=*/op.getKind() == ReduceKind::Max);
+  return arith::ConstantOp::create(
+      b, DenseElementsAttr::get(VectorType::get({lanes}, element), value));
+}
+
+static Value combineReduction(KernelBuilder &b, ReduceKind kind, Value x,
+                              Value y) {
+  switch (kind) {
+  case ReduceKind::Sum:
+    return arith::AddFOp::create(b, x, y);
+  case ReduceKind::Max:
+    return arith::MaximumFOp::create(b, x, y);
+  case ReduceKind::Min:
+    return arith::MinimumFOp::create(b, x, y);
+  }
+  llvm_unreachable("all kinds are handled");
+}
+
+Value FusedKernel::accumulate(ReduceOp op, Value sum, const Place &place,
+                              Known &known) {
+  Value value = toLanes(evaluate(op.getInput(), place, known));
+  if (op.getKind() == ReduceKind::Sum && !elementTypeOf(value).isF64()) {
+    value = arith::ExtFOp::create(b, sum.getType(), value);
+  }
+  Value next = combineReduction(b, op.getKind(), sum, value);
+  return place.mask ? b.select(place.mask, next, sum) : next;
+}
+
+Value FusedKernel::finish(ReduceOp op, Value sum) {
+  if (op.getAlong() == Along::Row) {
+    for (int64_t half = lanes / 2; half > 0; half /= 2) {
+      auto low = llvm::to_vector(llvm::seq<int64_t>(0, half));
+      auto high = llvm::to_vector(llvm::seq<int64_t>(half, 2 * half));
+      sum = combineReduction(b, op.getKind(), b.shuffle(sum, sum, low),
+                             b.shuffle(sum, sum, high));
+    }
+    sum = vector::ExtractOp::create(b, sum, ArrayRef<int64_t>{0});
+  }
+  Type element = op.getType().getElementType();
+  return elementTypeOf(sum) == element
+             ? sum
+             : arith::TruncFOp::create(b, withShapeOf(element, sum), sum)
+                   .getResult();
+}
+
+//===----------------------------------------------------------------------===//
+// Loops
+//===----------------------------------------------------------------------===//
+
+Values FusedKernel::loopOverColumns(
+    Value begin, Value end, Value row, ValueRange init,
+    function_ref<Values(const Place &, ValueRange)> body) {
+  Value whole = b.add(begin, b.roundDown(b.sub(end, begin), lanes));
+  Values carried =
+      b.loop(begin, whole, lanes, init, [&](Value column, ValueRange values) {
+        return body({row, column, Value()}, values);
+      });
+  // At most one turn.
+  Value mask = b.laneMask(lanes, b.sub(end, whole));
+  return b.loop(whole, end, lanes, carried,
+                [&](Value column, ValueRange values) {
+                  return body({row, column, mask}, values);
+                });
+}
+
+void FusedKernel::buildRows() {
+  b.loop(args.begin, args.end, 1, [&](Value row) {
+    Known ofRow;
+    Place place{row, Value(), Value()};
+    for (int64_t pass = 0; pass < lastPass; ++pass) {
+      evaluateInvariants(pass, place, ofRow);
+      SmallVector<ReduceOp> current = reductionsOf(pass);
+      Values init;
+      for (ReduceOp op : current) {
+        init.push_back(initialAccumulator(op));
+      }
+      Values sums = loopOverColumns(
+          b.index(0), cols, row, init,
+          [&](const Place &place, ValueRange carried) {
+            Known known = ofRow;
+            Values next;
+            for (auto [op, sum] : llvm::zip_equal(current, carried)) {
+              next.push_back(accumulate(op, sum, place, known));
+            }
+            return next;
+          });
+      for (auto [op, sum] : llvm::zip_equal(current, sums)) {
+        ofRow[op.getResult()] = finish(op, sum);
+      }
+    }
+
+    evaluateInvariants(lastPass, place, ofRow);
+    auto results = llvm::enumerate(terminator().getOperands());
+    auto alongLanes = [&](auto result) {
+      return liesAlongLanes(result.value().getType());
+    };
+    if (llvm::any_of(results, alongLanes)) {
+      loopOverColumns(
+          b.index(0), cols, row, {}, [&](const Place &place, ValueRange) {
+            Known known = ofRow;
+            // All loads of this place come before its stores.
+            Values values;
+            for (auto result : llvm::make_filter_range(results, alongLanes)) {
+              values.push_back(evaluate(result.value(), place, known));
+            }
+            for (auto [result, value] : llvm::zip_equal(
+                     llvm::make_filter_range(results, alongLanes), values)) {
+              storeResult(result.index(), value, place);
+            }
+            return Values();
+          });
+    }
+    Values values;
+    for (auto result : results) {
+      values.push_back(alongLanes(result)
+                           ? Value()
+                           : evaluate(result.value(), place, ofRow));
+    }
+    for (auto [i, value] : llvm::enumerate(values)) {
+      if (value) {
+        storeResult(i, value, place);
+      }
+    }
+  });
+}
+
+void FusedKernel::buildColumns() {
+  Value zero = b.index(0);
+  loopOverColumns(
+      args.begin, args.end, Value(), {}, [&](const Place &block, ValueRange) {
+        Known ofBlock;
+        for (int64_t pass = 0; pass < lastPass; ++pass) {
+          evaluateInvariants(pass, block, ofBlock);
+          SmallVector<ReduceOp> current = reductionsOf(pass);
+          Values init;
+          for (ReduceOp op : current) {
+            init.push_back(initialAccumulator(op));
+          }
+          Values sums =
+              b.loop(zero, rows, 1, init, [&](Value row, ValueRange carried) {
+                Known known = ofBlock;
+                Values next;
+                for (auto [op, sum] : llvm::zip_equal(current, carried)) {
+                  next.push_back(accumulate(
+                      op, sum, {row, block.column, block.mask}, known));
+                }
+                return next;
+              });
+          for (auto [op, sum] : llvm::zip_equal(current, sums)) {
+            ofBlock[op.getResult()] = finish(op, sum);
+          }
+        }
+
+        evaluateInvariants(lastPass, block, ofBlock);
+        auto results = llvm::enumerate(terminator().getOperands());
+        auto perRow = [&](auto result) {
+          return cast<RankedTensorType>(result.value().getType())
+                     .getDimSize(0) != 1;
+        };
+        auto emit = [&](bool wanted, const Place &place, Known &known) {
+          Values values;
+          for (auto result : results) {
+            values.push_back(perRow(result) == wanted
+                                 ? evaluate(result.value(), place, known)
+                                 : Value());
+          }
+          for (auto [i, value] : llvm::enumerate(values)) {
+            if (value) {
+              storeResult(i, value, place);
+            }
+          }
+        };
+        if (llvm::any_of(results, perRow)) {
+          b.loop(zero, rows, 1, [&](Value row) {
+            Known known = ofBlock;
+            emit(true, {row, block.column, block.mask}, known);
+          });
+        }
+        emit(false, block, ofBlock);
+        return Values();
+      });
+}
+
+LogicalResult FusedKernel::build(ModuleOp module, StringRef name) {
+  if (failed(analyze())) {
+    return failure();
+  }
+  b.createKernel(module, name, args);
+  inputs = llvm::count_if(source.getArgumentTypes(),
+                          llvm::IsaPred<RankedTensorType>);
+  for (int64_t i = 0, e = inputs + source.getNumResults(); i < e; ++i) {
+    data.push_back(b.bufferData(args, i));
+    strides.push_back(b.bufferStride(args, i));
+  }
+  for (int64_t i = 0, e = source.getNumArguments() - inputs; i < e; ++i) {
+    hostScalars.push_back(b.scalar(args, i));
+  }
+  rows = b.size(args, 0);
+  cols = b.size(args, 1);
+  schedule == Schedule::Columns ? buildColumns() : buildRows();
+  return success();
+}
+
+LogicalResult buildFusedKernel(ModuleOp module, StringRef name,
+                               func::FuncOp source, Schedule schedule) {
+  return FusedKernel(module, source, schedule).build(module, name);
+}
+
+} // namespace kaon::cpu
