@@ -114,7 +114,7 @@ struct SplitPhasesPass : kaon::impl::SplitPhasesPassBase<SplitPhasesPass> {
     });
     if (walked.wasInterrupted()) {
       return update.emitError()
-             << "periods " << llvm::interleaved(periods) << " of update '"
+             << "periods [" << llvm::interleaved(periods) << "] of update '"
              << update.getName()
              << "' need more kinds of steps than max-period ("
              << maxPeriod.getValue() << ")";
