@@ -1,0 +1,187 @@
+// RUN: kaon-opt %s -split-input-file -kaon-fuse-kernels | FileCheck %s
+
+// Everything over one shape is one kernel; a value that a kernel stores and uses
+// is computed once. Numbers other than 0, 1 and -1 are scalars.
+// CHECK-LABEL: func.func @elementwise
+// CHECK-SAME: %[[W:.*]]: tensor<4x6xf32> {{.*}}, %[[G:.*]]: tensor<4x6xf32> {{.*}}, %[[M:.*]]: tensor<4x6xf32> {{.*}}, %[[S:.*]]: f64
+// CHECK: %[[HALF:.*]] = arith.constant 5.0{{.*}}e-01 : f64
+// CHECK: %[[R:.*]]:2 = kaon.kernel elementwise ins(%[[G]], %[[M]], %[[W]] : {{.*}}) scalars(%[[HALF]], %[[S]] : f64, f64) {
+// CHECK-NEXT: ^bb0(%[[BG:.*]]: tensor<4x6xf32>, %[[BM:.*]]: tensor<4x6xf32>, %[[BW:.*]]: tensor<4x6xf32>, %[[BH:.*]]: f64, %[[BS:.*]]: f64):
+// CHECK: %[[ONE:.*]] = arith.constant dense<1.0{{.*}}>
+// CHECK: %[[M1:.*]] = arith.addf
+// CHECK-NOT: kaon.kernel
+// CHECK: kaon.yield %[[M1]], %{{.*}}
+// CHECK: return %[[R]]#1, %[[R]]#0
+func.func @elementwise(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+                       %m: tensor<4x6xf32> {kaon.role = #kaon.role<state>}, %s: f64 {kaon.role = #kaon.role<scalar>},
+                       %step: i64 {kaon.role = #kaon.role<step>}) -> (tensor<4x6xf32>, tensor<4x6xf32>) attributes {kaon.update} {
+  %half = arith.constant dense<0.5> : tensor<4x6xf32>
+  %one = arith.constant dense<1.0> : tensor<4x6xf32>
+  %s32 = arith.truncf %s : f64 to f32
+  %lr = tensor.splat %s32 : tensor<4x6xf32>
+  %gh = arith.mulf %half, %g : tensor<4x6xf32>
+  %m1 = arith.addf %m, %gh : tensor<4x6xf32>
+  %d = arith.addf %m1, %one : tensor<4x6xf32>
+  %u = arith.mulf %lr, %d : tensor<4x6xf32>
+  %w1 = arith.subf %w, %u : tensor<4x6xf32>
+  return %w1, %m1 : tensor<4x6xf32>, tensor<4x6xf32>
+}
+
+// -----
+
+// A row stays where it is between its norm and its use.
+// CHECK-LABEL: func.func @rows
+// CHECK: kaon.kernel rows
+// CHECK: kaon.reduce sum %{{.*}} along row
+// CHECK: kaon.broadcast
+// CHECK-NOT: kaon.kernel
+// CHECK: return
+func.func @rows(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+                %v: tensor<4x1xf32> {kaon.role = #kaon.role<state>},
+                %step: i64 {kaon.role = #kaon.role<step>}) -> (tensor<4x6xf32>, tensor<4x1xf32>) attributes {kaon.update} {
+  %q = arith.mulf %g, %g : tensor<4x6xf32>
+  %n = kaon.reduce sum %q along row : tensor<4x6xf32> -> tensor<4x1xf32>
+  %v1 = arith.addf %v, %n : tensor<4x1xf32>
+  %b = kaon.broadcast %v1 : tensor<4x1xf32> to tensor<4x6xf32>
+  %y = arith.divf %w, %b : tensor<4x6xf32>
+  return %y, %v1 : tensor<4x6xf32>, tensor<4x1xf32>
+}
+
+// -----
+
+// A sum of the whole matrix: row sums in f64, a small kernel over them as a
+// vector, and what needs the sum. The gradient's square is recomputed rather
+// than stored.
+// CHECK-LABEL: func.func @whole
+// CHECK-SAME: %[[W:.*]]: tensor<4x6xf32> {{.*}}, %[[G:.*]]: tensor<4x6xf32>
+// CHECK: %[[ROWS:.*]] = kaon.kernel rows ins(%[[G]] : tensor<4x6xf32>)
+// CHECK: arith.extf %{{.*}} : tensor<4x6xf32> to tensor<4x6xf64>
+// CHECK: kaon.reduce sum %{{.*}} along row : tensor<4x6xf64> -> tensor<4x1xf64>
+// CHECK: } -> tensor<4x1xf64>
+// CHECK: %[[VECTOR:.*]] = kaon.transpose %[[ROWS]] : tensor<4x1xf64> -> tensor<1x4xf64>
+// CHECK: %[[SUM:.*]] = kaon.kernel rows ins(%[[VECTOR]] : tensor<1x4xf64>)
+// CHECK: kaon.reduce sum %{{.*}} along row : tensor<1x4xf64> -> tensor<1x1xf64>
+// CHECK: arith.truncf
+// CHECK: math.sqrt
+// CHECK: } -> tensor<1x1xf32>
+// CHECK: kaon.kernel elementwise ins(%[[G]], %[[SUM]] : tensor<4x6xf32>, tensor<1x1xf32>)
+// CHECK: arith.mulf
+// CHECK: arith.divf
+func.func @whole(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+                 %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
+  %q = arith.mulf %g, %g : tensor<4x6xf32>
+  %s = kaon.reduce sum %q along all : tensor<4x6xf32> -> tensor<1x1xf32>
+  %r = math.sqrt %s : tensor<1x1xf32>
+  %b = kaon.broadcast %r : tensor<1x1xf32> to tensor<4x6xf32>
+  %y = arith.divf %q, %b : tensor<4x6xf32>
+  return %y : tensor<4x6xf32>
+}
+
+// -----
+
+// Rows, then columns: the row norms are stored, not the normalised matrix.
+// CHECK-LABEL: func.func @rows_then_columns
+// CHECK: %[[N:.*]] = kaon.kernel rows
+// CHECK: } -> tensor<4x1xf32>
+// CHECK: kaon.kernel columns ins(%[[N]], %{{.*}} : tensor<4x1xf32>, tensor<4x6xf32>)
+// CHECK: arith.divf
+// CHECK: kaon.reduce sum %{{.*}} along column
+// CHECK: } -> tensor<4x6xf32>
+// CHECK-NEXT: return
+func.func @rows_then_columns(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+                             %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
+  %n = kaon.reduce sum %g along row : tensor<4x6xf32> -> tensor<4x1xf32>
+  %nb = kaon.broadcast %n : tensor<4x1xf32> to tensor<4x6xf32>
+  %x = arith.divf %g, %nb : tensor<4x6xf32>
+  %c = kaon.reduce sum %x along column : tensor<4x6xf32> -> tensor<1x6xf32>
+  %cb = kaon.broadcast %c : tensor<1x6xf32> to tensor<4x6xf32>
+  %y = arith.divf %x, %cb : tensor<4x6xf32>
+  return %y : tensor<4x6xf32>
+}
+
+// -----
+
+// A square matrix: its row sums as a vector have the length of its columns, but
+// are not one value per column of it.
+// CHECK-LABEL: func.func @square
+// CHECK: kaon.kernel rows
+// CHECK: kaon.kernel rows ins(%{{.*}} : tensor<1x4xf32>)
+// CHECK: } -> tensor<1x1xf32>
+// CHECK: kaon.kernel elementwise ins(%{{.*}}, %{{.*}} : tensor<1x1xf32>, tensor<4x4xf32>)
+func.func @square(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xf32> {kaon.role = #kaon.role<grad>},
+                  %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x4xf32> attributes {kaon.update} {
+  %s = kaon.reduce max %g along all : tensor<4x4xf32> -> tensor<1x1xf32>
+  %b = kaon.broadcast %s : tensor<1x1xf32> to tensor<4x4xf32>
+  %y = arith.divf %g, %b : tensor<4x4xf32>
+  return %y : tensor<4x4xf32>
+}
+
+// -----
+
+// A product cuts the update: its operands are stored, its result is read. What
+// reads four matrices to be computed again is stored instead.
+// CHECK-LABEL: func.func @dear
+// CHECK: %[[FIRST:.*]]:2 = kaon.kernel elementwise
+// CHECK: } -> tensor<4x4xf32>, tensor<4x4xf32>
+// CHECK: %[[P:.*]] = kaon.matmul %[[FIRST]]#1, %[[FIRST]]#1
+// CHECK: kaon.kernel elementwise ins(%[[FIRST]]#0, %[[P]] :
+func.func @dear(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xf32> {kaon.role = #kaon.role<grad>},
+                %a: tensor<4x4xf32> {kaon.role = #kaon.role<state>}, %b: tensor<4x4xf32> {kaon.role = #kaon.role<state>},
+                %step: i64 {kaon.role = #kaon.role<step>}) -> (tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>) attributes {kaon.update} {
+  %s = arith.addf %w, %g : tensor<4x4xf32>
+  %t = arith.mulf %s, %a : tensor<4x4xf32>
+  %u = arith.subf %t, %b : tensor<4x4xf32>
+  %v = math.absf %u : tensor<4x4xf32>
+  %p = kaon.matmul %v, %v : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %r = arith.addf %u, %p : tensor<4x4xf32>
+  return %r, %a, %b : tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>
+}
+
+// -----
+
+// The old state is read before it is overwritten, rather than copied.
+// CHECK-LABEL: func.func @old_state
+// CHECK-SAME: %{{.*}}: tensor<4x4xf32> {{.*}}, %[[G:.*]]: tensor<4x4xf32> {{.*}}, %[[M:.*]]: tensor<4x4xf32>
+// CHECK: %[[P:.*]] = kaon.matmul
+// CHECK: kaon.kernel elementwise ins(%{{.*}}, %[[P]] :
+// CHECK-NOT: %[[M]]
+// CHECK: return
+func.func @old_state(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xf32> {kaon.role = #kaon.role<grad>},
+                     %m: tensor<4x4xf32> {kaon.role = #kaon.role<state>},
+                     %step: i64 {kaon.role = #kaon.role<step>}) -> (tensor<4x4xf32>, tensor<4x4xf32>) attributes {kaon.update} {
+  %m1 = arith.addf %m, %g : tensor<4x4xf32>
+  %old = math.absf %m : tensor<4x4xf32>
+  %p = kaon.matmul %m1, %m1 : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %r = arith.addf %old, %p : tensor<4x4xf32>
+  return %r, %m1 : tensor<4x4xf32>, tensor<4x4xf32>
+}
+
+// -----
+
+// A transpose is materialised; a host condition reaches the kernel as a number.
+// CHECK-LABEL: func.func @transpose_and_condition
+// CHECK-SAME: %[[W:.*]]: tensor<4x6xf32> {{.*}}, %[[G:.*]]: tensor<4x6xf32> {{.*}}, %[[M:.*]]: tensor<4x6xf32> {{.*}}, %[[S:.*]]: f64
+// CHECK: %[[C:.*]] = arith.cmpf ogt, %[[S]]
+// CHECK: %[[N:.*]] = arith.select %[[C]], %{{.*}}, %{{.*}} : f64
+// CHECK: kaon.kernel elementwise ins({{.*}}) scalars(%[[N]] : f64)
+// CHECK: %[[Z:.*]] = arith.constant 0.0{{.*}} : f64
+// CHECK: %[[IN:.*]] = arith.cmpf une, %{{.*}}, %[[Z]] : f64
+// CHECK: arith.select %[[IN]]
+func.func @transpose_and_condition(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+                                   %m: tensor<4x6xf32> {kaon.role = #kaon.role<state>}, %s: f64 {kaon.role = #kaon.role<scalar>},
+                                   %step: i64 {kaon.role = #kaon.role<step>}) -> (tensor<4x6xf32>, tensor<4x6xf32>) attributes {kaon.update} {
+  %two = arith.constant 2.0 : f64
+  %c = arith.cmpf ogt, %s, %two : f64
+  %x = arith.select %c, %g, %m : tensor<4x6xf32>
+  return %x, %m : tensor<4x6xf32>, tensor<4x6xf32>
+}
+
+// -----
+
+// Other functions are left alone.
+// CHECK-LABEL: func.func @not_an_update
+// CHECK-NOT: kaon.kernel
+func.func @not_an_update(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {
+  %y = arith.negf %x : tensor<4x6xf32>
+  return %y : tensor<4x6xf32>
+}
