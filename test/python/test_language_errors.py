@@ -1,7 +1,8 @@
 """Every rejected construct, with the whole text of its error: message, file, line, column, source line, carets, hint.
 
-The cases are in ``data/language_errors.txt``: a name, the statements of an update (or whole functions), and the expected
-class and text. ``python test/python/test_language_errors.py`` prints the file anew, for review after a deliberate change.
+The cases are in ``data/language_errors.txt``: a name, the statements of an update (or whole functions), and the
+expected class and text. ``python test/python/test_language_errors.py`` prints the file anew, for review after a
+deliberate change.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kaon import errors
 CASES = Path(__file__).parent / "data" / "language_errors.txt"
 
 # Whole functions start at line 40 of the file, statements of the standard update at line 43.
-PRELUDE = '''\
+PRELUDE = """\
 import math
 
 import kaon
@@ -61,12 +62,12 @@ def nothing(x):
     kl.static_assert(x.rows == 4)
 
 
-'''
-SIGNATURE = '''\
+"""
+SIGNATURE = """\
 @kaon.update
 def update(w: kl.param, g: kl.grad, m: kl.state, r: kl.row_state, lr: kl.scalar, *,
            steps: kl.constexpr = 5, flag: kl.constexpr = True):
-'''
+"""
 
 
 @dataclass(frozen=True)

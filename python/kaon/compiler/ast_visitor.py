@@ -36,7 +36,7 @@ from kaon.compiler.values import Comparison, Const, HostScalar, Phase, Tensor, U
 from kaon.language import coefficients as coefficient_tables
 from kaon.language.coefficients import Coefficients
 from kaon.language.core import Builtin, Role
-from kaon.language.semantic import Semantic, is_number, shape_text
+from kaon.language.semantic import Semantic, is_number
 
 if TYPE_CHECKING:
     from kaon.compiler.update import Function
@@ -275,18 +275,27 @@ class AstVisitor:
         yielded: list[tuple[str, Tensor | HostScalar]] = []
         for name in dict.fromkeys([*after_then, *after_otherwise]):
             left, right = after_then.get(name), after_otherwise.get(name)
-            if left is right:
+            if left is right and left is not None:
+                frame.variables[name] = left
                 continue
-            value = self._merge(name, left, right, then, otherwise, node)
+            value = self._merge(f"`{name}`", left, right, then, otherwise, node.lineno)
             if isinstance(value, (Tensor, HostScalar)):
                 yielded.append((name, value))
             else:
                 frame.variables[name] = value
-        types_ = [value.ssa.type for _, value in yielded]
-        results = self.semantic.emit_every(phase, then, otherwise, types_)
-        for (name, value), result in zip(yielded, results, strict=True):
-            result.hint = name
-            frame.variables[name] = Tensor(result, *value.shape) if isinstance(value, Tensor) else HostScalar(result)
+        results = self._emit_every(phase, then, otherwise, [value for _, value in yielded])
+        for (name, _), result in zip(yielded, results, strict=True):
+            self._bind_name(name, result)
+
+    def _emit_every(
+        self, phase: Phase, then: Block, otherwise: Block, merged: Sequence[Tensor | HostScalar]
+    ) -> list[Tensor | HostScalar]:
+        """The values after the two blocks; ``merged`` are those that :meth:`_merge` made of them."""
+        results = self.semantic.emit_every(phase, then, otherwise, [value.ssa.type for value in merged])
+        return [
+            Tensor(result, *value.shape) if isinstance(value, Tensor) else HostScalar(result)
+            for value, result in zip(merged, results, strict=True)
+        ]
 
     def _branch(self, statements: Sequence[ast.stmt], before: Mapping[str, Value]) -> tuple[Block, dict[str, Value]]:
         self.frame.variables = dict(before)
@@ -295,14 +304,14 @@ class AstVisitor:
         return block, self.frame.variables
 
     def _merge(
-        self, name: str, left: Value | None, right: Value | None, then: Block, otherwise: Block, node: ast.If
+        self, what: str, left: Value | None, right: Value | None, then: Block, otherwise: Block, line: int
     ) -> Value:
         """One value after ``if kl.every``; the value of the first block stands for it until its operation exists."""
-        where = f"the `if kl.every(...)` at line {node.lineno}"
+        where = f"the `if kl.every(...)` at line {line}"
         if left is None or right is None:
             branch = "second" if left is None else "first"
             return Undefined(
-                f"`{name}` has no value on some steps: it is assigned only in the {branch} branch of {where}",
+                f"{what} has no value on some steps: it is assigned only in the {branch} branch of {where}",
                 "assign it in both branches, or before the `if`",
             )
         for value in (left, right):
@@ -313,12 +322,12 @@ class AstVisitor:
         items = unpack(left), unpack(right)
         if items[0] is not None and items[1] is not None and len(items[0]) == len(items[1]):
             return Undefined(
-                f"`{name}` is a tuple that differs between the branches of {where}",
+                f"{what} is a tuple that differs between the branches of {where}",
                 "assign its items one by one",
                 UnsupportedError,
             )
         shape: tuple[int, int] | None = None
-        found = f"`{name}` is {left.describe()} in the first branch of {where}, but {right.describe()} in the second"
+        found = f"{what} is {left.describe()} in the first branch of {where}, but {right.describe()} in the second"
         if isinstance(left, Tensor) and isinstance(right, Tensor):
             if left.shape != right.shape:
                 return Undefined(found, kind=ShapeError)
@@ -483,9 +492,25 @@ class AstVisitor:
 
     def visit_IfExp(self, node: ast.IfExp) -> Value:
         condition = self.expression(node.test)
+        if isinstance(condition, Phase):
+            return self._choose_every(node, condition)
         with self.at(node.test):
             holds = self.semantic.truth(condition, "`if`")
         return self.expression(node.body if holds else node.orelse)
+
+    def _choose_every(self, node: ast.IfExp, phase: Phase) -> Value:
+        with self.builder.open_block() as then:
+            left = self.expression(node.body)
+        with self.builder.open_block() as otherwise:
+            right = self.expression(node.orelse)
+        if left is right:
+            return left
+        value = self._merge("the result", left, right, then, otherwise, node.lineno)
+        if isinstance(value, Undefined):
+            raise value.kind(value.message, hint=value.hint)
+        if not isinstance(value, (Tensor, HostScalar)):
+            return value
+        return self._emit_every(phase, then, otherwise, [value])[0]
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> Value:
         return Const("".join(self._format(part) for part in node.values))

@@ -122,6 +122,12 @@ class _Checker(ast.NodeVisitor):
             raise self.refuse(node, "an f-string is allowed only as a message of kl.static_assert or kl.static_print")
         self.generic_visit(node)
 
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> None:
+        self.visit(node.value)
+        if node.format_spec is not None:
+            self._messages.add(node.format_spec)
+            self.visit(node.format_spec)
+
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, (complex, bytes)):
             raise self.refuse(
