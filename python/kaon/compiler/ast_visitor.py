@@ -36,7 +36,7 @@ from kaon.compiler.values import Comparison, Const, HostScalar, Phase, Tensor, U
 from kaon.language import coefficients as coefficient_tables
 from kaon.language.coefficients import Coefficients
 from kaon.language.core import Builtin, Role
-from kaon.language.semantic import Semantic, is_number
+from kaon.language.semantic import Semantic, is_number, plain_number
 
 if TYPE_CHECKING:
     from kaon.compiler.update import Function
@@ -400,7 +400,7 @@ class AstVisitor:
     def capture(self, what: str, value: Any) -> Value:
         """A value from outside as a constant, if it is of a kind that cannot change behind the compiler's back."""
         if _is_static(value):
-            return Const(value)
+            return Const(plain_number(value))
         raise UpdateTypeError(
             f"{what} is a value of type {_type_name(value)} from outside the function",
             hint="only numbers, strings, tuples, modules and functions can be read from outside; "

@@ -14,6 +14,7 @@ from kaon.compiler.ast_visitor import AstVisitor, Frame, Returned
 from kaon.compiler.emit import Builder, FunctionArgument, SsaValue, function_text, tensor_type
 from kaon.compiler.errors import (
     CallError,
+    InternalError,
     LanguageError,
     RoleError,
     ShapeError,
@@ -27,7 +28,7 @@ from kaon.compiler.subset import check_subset
 from kaon.compiler.values import Const, HostScalar, Tensor, TupleValue, Value, unpack
 from kaon.language import core
 from kaon.language.core import Role
-from kaon.language.semantic import Semantic, is_number, shape_text
+from kaon.language.semantic import Semantic, is_number, plain_number, shape_text
 
 STORAGE_TYPES = ("f32", "f64", "bf16", "f16")
 _WIDTH = {"bf16": 16, "f16": 16, "f32": 32, "f64": 64}
@@ -245,6 +246,8 @@ class Update:
         specialization = _Specialization(self, rows, cols, param_dtype, grad_dtype, constexprs, symbol)
         try:
             return specialization.run()
+        except InternalError:
+            raise  # its cause and frames are what a report needs
         except LanguageError as error:
             # The user's lines are in the message; the compiler's own frames would only hide them.
             raise error.with_traceback(None) from None
@@ -413,8 +416,9 @@ def _checked_constexpr(update: Update, name: str, value: Any) -> Any:
             name,
             "give a tuple instead of a list" if isinstance(value, list) else None,
         ) from None
+    value = plain_number(value)
     library = type(value).__module__.split(".")[0]
-    if library in ("torch", "numpy") and not is_number(value):
+    if library in ("torch", "numpy"):
         raise update._error(
             UpdateTypeError,
             f"the constexpr `{name}` must be a plain Python value, but got a {library} {type(value).__name__}",

@@ -22,7 +22,7 @@ from kaon.compiler.errors import (
     UpdateTypeError,
     UpdateValueError,
 )
-from kaon.compiler.values import Comparison, Const, HostScalar, Phase, Tensor, TupleValue, Value, pack, unpack
+from kaon.compiler.values import Comparison, Const, HostScalar, Phase, Tensor, TupleValue, Value, pack
 from kaon.language import coefficients as coefficient_tables
 from kaon.language import core
 from kaon.language.coefficients import Coefficients
@@ -84,6 +84,11 @@ APPLY_MODES = ("decoupled", "after", "cautious")
 
 def is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real)
+
+
+def plain_number(value: Any) -> Any:
+    """A NumPy number as the Python number of the same value; anything else as it is."""
+    return value.item() if type(value).__module__ == "numpy" and is_number(value) else value
 
 
 def shape_text(shape: tuple[int, int]) -> str:
@@ -233,10 +238,10 @@ class Semantic:
         if isinstance(exponent, Const) and is_number(exponent.value):
             power = self._float(exponent.value)
             result: Value | None = None
-            if builtin_abs(power) == 0.5:
+            if abs(power) == 0.5:
                 result = self.sqrt(x)
-            elif power.is_integer() and builtin_abs(power) <= _MAX_PRODUCT_POWER:
-                result = self._integer_power(x, int(builtin_abs(power)))
+            elif power.is_integer() and abs(power) <= _MAX_PRODUCT_POWER:
+                result = self._integer_power(x, int(abs(power)))
             if result is not None:
                 return result if power >= 0 else self.binary("/", Const(1.0), result)
         return self._emit_tensor("math.powf {}, {}", [x.ssa, self.tensor(exponent, shape, what)], shape)
@@ -373,7 +378,7 @@ class Semantic:
         return self._map("rsqrt", x, lambda value: 1.0 / math.sqrt(value), "math.rsqrt")
 
     def abs(self, x: Value) -> Value:
-        return self._map("abs", x, builtin_abs, "math.absf")
+        return self._map("abs", x, abs, "math.absf")
 
     def exp(self, x: Value) -> Value:
         return self._map("exp", x, math.exp, "math.exp")
@@ -751,9 +756,3 @@ def _is_none(value: Value) -> bool:
 
 def _first_symbolic(*values: Value) -> Value:
     return next(value for value in values if not isinstance(value, Const))
-
-
-# `Semantic.abs` hides the builtin nowhere outside the class, but the reader should not have to know.
-builtin_abs = abs
-
-__all__ = ["Semantic", "is_number", "shape_text", "unpack"]
