@@ -24,33 +24,42 @@ Expected<std::unique_ptr<KernelLibrary>> KernelLibrary::create() {
   if (!jit) {
     return jit.takeError();
   }
-  // Kernels may call the C library: mathematical functions, memset.
-  char prefix = (*jit)->getDataLayout().getGlobalPrefix();
-  auto process =
-      orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(prefix);
-  if (!process) {
-    return process.takeError();
-  }
-  (*jit)->getMainJITDylib().addGenerator(std::move(*process));
-  return std::unique_ptr<KernelLibrary>(new KernelLibrary(std::move(*jit)));
+  std::unique_ptr<KernelLibrary> library(new KernelLibrary(std::move(*jit)));
+  // The JIT tells the reason of a failure to this reporter, which by default
+  // prints, and returns only that there was one.
+  library->jit->getExecutionSession().setErrorReporter(
+      [&reports = library->reports](Error error) {
+        reports += "; " + toString(std::move(error));
+      });
+  return library;
 }
 
 Error KernelLibrary::add(StringRef name, StringRef object,
                          int64_t scratchPerColumn, int64_t scratchFixed) {
-  if (table.count(name.str())) {
+  if (kernels.find(name.str())) {
     return createStringError("kernel '%s' is already loaded",
                              name.str().c_str());
   }
-  if (Error error =
-          jit->addObjectFile(MemoryBuffer::getMemBufferCopy(object, name))) {
+  // A dylib of its own: what a bad object defines does not get in the way of a
+  // good one of the same name.
+  std::string dylibName = (name + "#" + Twine(loads++)).str();
+  Expected<orc::JITDylib &> dylib = jit->createJITDylib(dylibName);
+  if (!dylib) {
+    return dylib.takeError();
+  }
+  if (Error error = jit->addObjectFile(
+          *dylib, MemoryBuffer::getMemBufferCopy(object, name))) {
     return error;
   }
-  Expected<orc::ExecutorAddr> address = jit->lookup(name);
+  reports.clear();
+  Expected<orc::ExecutorAddr> address = jit->lookup(*dylib, name);
   if (!address) {
-    return address.takeError();
+    return createStringError(
+        "cannot load kernel '%s': %s%s", name.str().c_str(),
+        toString(address.takeError()).c_str(), reports.c_str());
   }
-  table[name.str()] = {address->toPtr<KaonKernelFn>(), scratchPerColumn,
-                       scratchFixed};
+  kernels.add(name.str(),
+              {address->toPtr<KaonKernelFn>(), scratchPerColumn, scratchFixed});
   return Error::success();
 }
 

@@ -8,13 +8,12 @@
 #ifndef KAON_CODEGEN_CPU_KERNELLIBRARY_H
 #define KAON_CODEGEN_CPU_KERNELLIBRARY_H
 
-#include "runtime/KernelAbi.h"
+#include "runtime/KernelTable.h"
 
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 
@@ -23,12 +22,6 @@ class LLJIT;
 } // namespace llvm::orc
 
 namespace kaon::cpu {
-
-/// One loaded kernel. Valid as long as its library lives.
-struct LoadedKernel {
-  KaonKernelFn function = nullptr;
-  int64_t scratchPerColumn = 0, scratchFixed = 0;
-};
 
 class KernelLibrary {
 public:
@@ -41,14 +34,18 @@ public:
   llvm::Error add(llvm::StringRef name, llvm::StringRef object,
                   int64_t scratchPerColumn, int64_t scratchFixed);
 
-  /// All kernels by name, in the order of names.
-  const std::map<std::string, LoadedKernel> &kernels() const { return table; }
+  /// The loaded kernels, valid as long as the library lives.
+  const runtime::KernelTable &table() const { return kernels; }
 
 private:
   explicit KernelLibrary(std::unique_ptr<llvm::orc::LLJIT> jit);
 
+  /// What the JIT reported besides the errors it returned; outlives it.
+  std::string reports;
   std::unique_ptr<llvm::orc::LLJIT> jit;
-  std::map<std::string, LoadedKernel> table;
+  runtime::KernelTable kernels;
+  /// How many object files were given to the JIT; names their dylibs.
+  int64_t loads = 0;
 };
 
 } // namespace kaon::cpu

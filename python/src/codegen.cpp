@@ -204,13 +204,16 @@ void bindCodegen(py::module_ &m) {
       .def(
           "address",
           [](const KernelLibrary &self, const std::string &name) {
-            auto found = self.kernels().find(name);
-            if (found == self.kernels().end()) {
+            const runtime::KernelEntry *entry = self.table().find(name);
+            if (!entry) {
               throw py::key_error("no kernel called '" + name + "' is loaded");
             }
-            return reinterpret_cast<uintptr_t>(found->second.function);
+            return reinterpret_cast<uintptr_t>(entry->function);
           },
-          py::arg("name"), "Address of a loaded kernel, a KaonKernelFn.");
+          py::arg("name"), "Address of a loaded kernel, a KaonKernelFn.")
+      .def_property_readonly("table", &KernelLibrary::table,
+                             py::return_value_policy::reference_internal,
+                             "The loaded kernels by name, for an Executor.");
 }
 
 } // namespace kaon::python
