@@ -31,7 +31,7 @@ class KaonOptimizer(torch.optim.Optimizer):
 
     Args:
         params: a module (then rules can see which module owns a parameter), `named_parameters()`, `parameters()`, or
-            a list of group dicts, each of whose `"params"` may be any of these.
+            a list of group dicts, each of whose `"params"` may be any of these. Options that are tensors are copied.
         defaults: options of groups that do not give their own.
         rules: the routing table, first match decides; default `default_rules()`.
         nonfinite: what a step does when a gradient holds inf or NaN. `"skip"`: nothing changes, `nonfinite_steps` goes
@@ -121,6 +121,10 @@ class KaonOptimizer(torch.optim.Optimizer):
 
     def _normalize_group(self, group: dict[str, Any]) -> None:
         """Bring options of `group` into the form in which they are kept: plain data that checkpoints load safely."""
+        for key, value in group.items():
+            if isinstance(value, Tensor):
+                # Schedulers write into a tensor option in place; it must be nobody else's, nor another group's.
+                group[key] = value.detach().clone()
         rate = group.pop("adamw_lr", None)
         if rate is not None:
             group["adamw_lr_ratio"] = rate_ratio(rate, group["lr"])
