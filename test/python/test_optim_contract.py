@@ -491,7 +491,7 @@ def test_a_parameter_of_another_shape_is_an_error() -> None:
     params[0].data = torch.randn(12, 10)
     params[0].grad = torch.randn(12, 10)
     before = snapshot(optimizer)
-    with pytest.raises(ValueError, match=r"parameter 0 of shape \(6, 10\) has shape \(12, 10\) now"):
+    with pytest.raises(ValueError, match=r"parameter 0 of shape \(6, 10\) .* has shape \(12, 10\)"):
         optimizer.step()
     assert_bitwise(snapshot(optimizer), before)
     (fresh,) = parameters([(6, 10)])

@@ -9,8 +9,8 @@ torch's result is the right value. Deliberate differences, each tested here:
   all to Muon.
 * torch's Muon refuses complex parameters at the first step, Kaon at construction. torch's AdamW takes them as pairs of
   real ones; Kaon's refuses them.
-* Given a float32 tensor as `lr`, torch computes `1 - lr * weight_decay` in float32, whatever the parameter; Kaon computes
-  with scalars in float64. Runs that compare in float64 get a float64 tensor.
+* Given a float32 tensor as `lr`, torch computes `1 - lr * weight_decay` in float32, whatever the parameter; Kaon
+  computes with scalars in float64. Runs that compare in float64 get a float64 tensor.
 * Tensors that do not require gradients are frozen for Kaon; torch updates them if they have a `.grad`.
 """
 
@@ -149,7 +149,9 @@ def test_refuses_what_torch_refuses(name: str, item: Any) -> None:
 
 
 def test_adamw_refuses_complex_parameters() -> None:
-    with pytest.raises(RuntimeError, match=r"AdamW does not support complex parameters, but parameter 0 of shape \(3,\)"):
+    with pytest.raises(
+        RuntimeError, match=r"AdamW does not support complex parameters, but parameter 0 of shape \(3,\)"
+    ):
         AdamW([nn.Parameter(torch.zeros(3, dtype=torch.complex64))])
 
 

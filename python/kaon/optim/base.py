@@ -235,11 +235,13 @@ class KaonOptimizer(torch.optim.Optimizer):
                 if id(parameter) in taken:
                     continue  # torch warns about duplicates when the group is added; one update per step is enough
                 taken.add(id(parameter))
+                label = describe(index, name, parameter)
+                check_parameter(label, type(self).__name__, parameter)
                 active = parameter.requires_grad
                 cohort.append(
                     Record(
                         parameter=parameter,
-                        label=describe(index, name, parameter),
+                        label=label,
                         name=name or f"parameter {index}",
                         group=group,
                         binding=self._bindings()[chosen.update],

@@ -34,6 +34,7 @@ class Record:
     __slots__ = (
         "active",
         "binding",
+        "dtype",
         "gradient_address",
         "gradient_addresses",
         "gradient_buffer",
@@ -77,6 +78,7 @@ class Record:
         self.state = state
         self.phase = phase
         self.shape = parameter.shape
+        self.dtype = parameter.dtype
         self.numel = parameter.numel()
         gradient = parameter.grad
         self.gradient_dtype = gradient_dtype(parameter.dtype, parameter.dtype if gradient is None else gradient.dtype)
@@ -107,8 +109,11 @@ class Record:
     def place_parameter(self, flat: list[int]) -> None:
         """The parameter moved: find it, or a staging buffer for it where kernels cannot work on it in place."""
         parameter = self.parameter
-        if parameter.shape != self.shape:
-            raise ValueError(f"{self.label} has shape {tuple(parameter.shape)} now; make a new optimizer for it")
+        if parameter.shape != self.shape or parameter.dtype != self.dtype:
+            raise ValueError(
+                f"{self.label} and {self.dtype} has shape {tuple(parameter.shape)} and {parameter.dtype} now; "
+                "make a new optimizer for it"
+            )
         addresses = self.route.view.addresses(parameter)
         if addresses is None:
             self.parameter_buffer = torch.empty(self.shape, dtype=parameter.dtype)
