@@ -107,35 +107,81 @@ Status checkItems(const std::string &path, Schedule schedule,
                          "x", launch.sizes[1], ", but got ", launch.items);
 }
 
-/// Matrices that kernels see through sizes alone must have just those sizes.
+Status checkCount(const std::string &path, std::string_view what,
+                  Schedule schedule, size_t count, size_t least, size_t most) {
+  if (count >= least && count <= most) {
+    return Status::success();
+  }
+  return Status::failure(
+      path, ": expects ", least, most > least ? concat(" or ", most) : "", " ",
+      what, " for the schedule ", stringify(schedule), ", but got ", count);
+}
+
+/// Kernels know their matrices by the launch's sizes alone: checks that operand
+/// number `index` has the shape that follows from them.
 Status checkOperandShape(const std::string &path, Schedule schedule,
-                         const Launch &launch, const Operand &operand) {
-  int64_t rows = launch.sizes[0], cols = launch.sizes[1];
-  bool isFull = operand.rows == rows && operand.cols == cols;
-  bool isRowVector = operand.rows == 1 && operand.cols == cols;
-  bool isColumnVector = operand.rows == rows && operand.cols == 1;
-  bool isSingle = operand.rows == 1 && operand.cols == 1;
+                         const Launch &launch, size_t index) {
+  const Operand &operand = launch.operands[index];
+  const std::vector<int64_t> &sizes = launch.sizes;
+  auto hasShape = [&](int64_t rows, int64_t cols) {
+    return operand.rows == rows && operand.cols == cols;
+  };
   bool fits = true;
   switch (schedule) {
   case Schedule::Elementwise:
-    fits = isFull || isSingle;
+    fits = hasShape(sizes[0], sizes[1]) || hasShape(1, 1);
     break;
   case Schedule::Rows:
   case Schedule::Columns:
-    fits = isFull || isRowVector || isColumnVector || isSingle;
+    fits = (operand.rows == 1 || operand.rows == sizes[0]) &&
+           (operand.cols == 1 || operand.cols == sizes[1]);
     break;
   case Schedule::Transpose:
+    fits = index == 0 ? hasShape(sizes[0], sizes[1])
+                      : hasShape(sizes[1], sizes[0]);
+    break;
   case Schedule::Pack:
+    // What is packed has a layout of its own, padded to whole register tiles.
+    fits = index == 0
+               ? hasShape(sizes[0], sizes[1]) || hasShape(sizes[1], sizes[0])
+               : operand.rows * operand.cols >= sizes[0] * sizes[1];
+    break;
   case Schedule::Matmul:
+    fits = index == 0   ? operand.rows * operand.cols >= sizes[0] * sizes[2]
+           : index == 1 ? operand.rows * operand.cols >= sizes[1] * sizes[2]
+                        : hasShape(sizes[0], sizes[1]);
     break;
   }
   if (fits) {
     return Status::success();
   }
-  return Status::failure(
-      path, ": expects a shape that broadcasts to the launch's ", rows, "x",
-      cols, " under the schedule ", stringify(schedule), ", but got ",
-      operand.rows, "x", operand.cols);
+  std::string list;
+  for (int64_t size : sizes) {
+    list += concat(list.empty() ? "" : "x", size);
+  }
+  return Status::failure(path, ": expects a shape that goes with the schedule ",
+                         stringify(schedule), " and sizes ", list, ", but got ",
+                         operand.rows, "x", operand.cols);
+}
+
+/// Library kernels have a fixed number of operands and scalars.
+Status checkSignature(const std::string &path, Schedule schedule,
+                      const Launch &launch) {
+  bool isMatmul = schedule == Schedule::Matmul;
+  if (!isMatmul && schedule != Schedule::Pack &&
+      schedule != Schedule::Transpose) {
+    return Status::success();
+  }
+  KAON_RETURN_IF_ERROR(checkCount(path + ".operands", "operands", schedule,
+                                  launch.operands.size(), isMatmul ? 3 : 2,
+                                  isMatmul ? 4 : 2));
+  size_t numInputs = launch.operands.size() - 1;
+  KAON_RETURN_IF_ERROR(checkCount(path + ".inputs", "operands to read",
+                                  schedule, launch.numInputs, numInputs,
+                                  numInputs));
+  size_t numScalars = isMatmul ? 2 : 0;
+  return checkCount(path + ".scalars", "scalars", schedule,
+                    launch.scalars.size(), numScalars, numScalars);
 }
 
 Status validateOperand(const std::string &path, const Operand &operand,
@@ -199,12 +245,13 @@ Status validateLaunch(const std::string &path, const Launch &launch,
         path, ".inputs: expects at least one operand to be written, but got ",
         launch.numInputs, " read of ", numOperands);
   }
+  KAON_RETURN_IF_ERROR(checkSignature(path, schedule, launch));
   for (int64_t i = 0; i < numOperands; ++i) {
     std::string operandPath = concat(path, ".operands[", i, "]");
     KAON_RETURN_IF_ERROR(validateOperand(operandPath, launch.operands[i],
                                          sequence, i >= launch.numInputs));
-    KAON_RETURN_IF_ERROR(
-        checkOperandShape(operandPath, schedule, launch, launch.operands[i]));
+    KAON_RETURN_IF_ERROR(checkOperandShape(operandPath, schedule, launch,
+                                           static_cast<size_t>(i)));
   }
   for (size_t i = 0; i < launch.scalars.size(); ++i) {
     KAON_RETURN_IF_ERROR(checkIndex(concat(path, ".scalars[", i, "]"),

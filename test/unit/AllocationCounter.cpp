@@ -28,6 +28,16 @@ int64_t kaon::runtime::test::numAllocations() { return allocations.load(); }
 
 #ifdef KAON_HAS_SANITIZER
 
+// Tests ask for more memory than there is, and fork while they have threads.
+extern "C" {
+__attribute__((visibility("default"))) const char *__asan_default_options() {
+  return "allocator_may_return_null=1";
+}
+__attribute__((visibility("default"))) const char *__tsan_default_options() {
+  return "allocator_may_return_null=1:die_after_fork=0";
+}
+}
+
 const bool kaon::runtime::test::canCountAllocations = false;
 
 #else

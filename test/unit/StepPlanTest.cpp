@@ -167,9 +167,24 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrong) {
       {[](StepPlan &plan) {
          plan.sequences[0].launches[0].operands[0].cols = 35;
        },
-       "sequences[0].launches[0].operands[0]: expects a shape that broadcasts "
-       "to the launch's 40x70 under the schedule "
-       "rows, but got 40x35"},
+       "sequences[0].launches[0].operands[0]: expects a shape that goes with "
+       "the schedule rows and sizes 40x70, but got 40x35"},
+      {[](StepPlan &plan) {
+         std::swap(plan.sequences[1].launches[0].operands[1].rows,
+                   plan.sequences[1].launches[0].operands[1].cols);
+       },
+       "sequences[1].launches[0].operands[1]: expects a shape that goes with "
+       "the schedule transpose and sizes 40x70, "
+       "but got 40x70"},
+      {[](StepPlan &plan) { plan.sequences[1].launches[0].scalars = {0}; },
+       "sequences[1].launches[0].scalars: expects 0 scalars for the schedule "
+       "transpose, but got 1"},
+      {[](StepPlan &plan) {
+         plan.kernels[0].schedule = Schedule::Matmul;
+         plan.sequences[1].launches[0].sizes = {40, 70, 1};
+       },
+       "sequences[1].launches[0].operands: expects 3 or 4 operands for the "
+       "schedule matmul, but got 2"},
       {[](StepPlan &plan) {
          plan.sequences[0].launches[0].operands[1].kind = BufferKind::State;
        },
