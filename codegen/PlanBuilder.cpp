@@ -763,10 +763,6 @@ FailureOr<int32_t> PlanBuilder::getSequence(BucketOp op) {
 
 LogicalResult PlanBuilder::addPhase(PhaseOp op) {
   std::vector<runtime::Bucket> &phase = plan.phases[op.getResidue()];
-  if (!phase.empty()) {
-    return op.emitOpError() << "expects one phase for residue "
-                            << op.getResidue() << ", but this is another";
-  }
   for (BucketOp bucketOp : op.getBuckets()) {
     FailureOr<int32_t> sequence = getSequence(bucketOp);
     if (failed(sequence)) {

@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "codegen/PlanBuilder.h"
+#include "codegen/cpu/KernelLibrary.h"
 #include "python/src/Bindings.h"
 #include "runtime/Executor.h"
 #include "runtime/HostBackend.h"
@@ -65,20 +66,26 @@ static void addKernel(KernelTable &table, const std::string &name,
   }
 }
 
-/// `library` is a KernelTable, or has one as `table`.
 static std::unique_ptr<Executor>
-makeExecutor(const StepPlan &plan, const py::object &library, int threads) {
+makeExecutor(const StepPlan &plan, const KernelTable &table, int threads) {
   if (threads < 0) {
     throw py::value_error(
         concat("threads: expects at least 0, but got ", threads));
   }
-  py::object holder = py::isinstance<KernelTable>(library)
-                          ? library
-                          : py::object(library.attr("table"));
-  const auto &table = holder.cast<const KernelTable &>();
   py::gil_scoped_release release;
   return unwrap(
       Executor::create(plan, std::make_unique<HostBackend>(table, threads)));
+}
+
+static std::unique_ptr<Executor>
+makeLibraryExecutor(const StepPlan &plan, const cpu::KernelLibrary &library,
+                    int threads) {
+  KernelTable table;
+  for (const auto &[name, kernel] : library.kernels()) {
+    table.add(name,
+              {kernel.function, kernel.scratchPerColumn, kernel.scratchFixed});
+  }
+  return makeExecutor(plan, table, threads);
 }
 
 /// Appends the integers of `list`, pointers or strides.
@@ -205,11 +212,14 @@ void bindRuntime(py::module_ &m) {
                        "Replays a plan on the host. Allocates its workspace "
                        "and starts the process's worker threads "
                        "when it is made; a step allocates nothing.")
+      .def(py::init(&makeLibraryExecutor), py::arg("plan"), py::arg("library"),
+           py::arg("threads") = 0, py::keep_alive<1, 3>(),
+           "`library` has all of the plan's kernels. `threads` counts the "
+           "calling thread; 0 stands for all that "
+           "set_pool_threads allows.")
       .def(py::init(&makeExecutor), py::arg("plan"), py::arg("library"),
            py::arg("threads") = 0, py::keep_alive<1, 3>(),
-           "`library` is a KernelLibrary or a KernelTable with all of the "
-           "plan's kernels. `threads` counts the "
-           "calling thread; 0 stands for all that set_pool_threads allows.")
+           "The same with kernels from elsewhere.")
       .def("step", &step, py::arg("step"), py::arg("parameters"),
            py::arg("scalars"), py::arg("check_finite") = true,
            "Runs step number `step`, 1 at first. `parameters`: for each matrix "
