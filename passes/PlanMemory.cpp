@@ -208,13 +208,13 @@ void Planner::assignBuffers() {
       // another result has taken has a later end by now.
       auto reusable =
           llvm::find_if(op.getOpOperands(), [&](OpOperand &operand) {
-            auto buffer = bufferOf.find(operand.get());
+            auto buffer = bufferOf.find(getViewed(operand.get()));
             return buffer != bufferOf.end() &&
                    buffers[buffer->second].end == begin &&
                    mayOverwrite(&op, operand, result);
           });
       if (reusable != op.getOpOperands().end() && end > begin) {
-        unsigned index = bufferOf.lookup(reusable->get());
+        unsigned index = bufferOf.lookup(getViewed(reusable->get()));
         buffers[index].end = end;
         bufferOf[result] = index;
         continue;
