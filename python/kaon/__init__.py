@@ -10,7 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from kaon import errors, language
-from kaon.compiler.update import Function, Update, function, update
+from kaon.compiler.function import Function, function
+from kaon.compiler.update import Update, update
 
 if TYPE_CHECKING:
     from kaon import optim

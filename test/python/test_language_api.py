@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import enum
 import inspect
+import math
 import pickle
 import re
 import subprocess
@@ -89,6 +92,45 @@ def test_constexprs_take_any_hashable_value() -> None:
 
     for value in (None, "text", (1, ("a", 2.5)), True, np.int64(3), np.float32(3)):
         update.specialize(2, 2, constexprs={"value": value}, symbol="f")
+
+
+class Side(enum.Enum):
+    LEFT = "left"
+    RIGHT = "right"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    steps: int = 2
+    side: Side = Side.RIGHT
+
+
+def test_constexprs_may_be_enumerations_and_frozen_objects() -> None:
+    @kaon.update
+    def update(w: kl.param, g: kl.grad, *, options: kl.constexpr = Options()):
+        if options.side == Side.LEFT or options.side.value == "left":
+            w = w * options.steps
+        return w - g
+
+    assert "arith.constant" not in update.specialize(2, 2, symbol="f").text
+    left = update.specialize(2, 2, constexprs={"options": Options(7, Side.LEFT)}, symbol="f")
+    assert "arith.constant 7.0 : f64" in left.text
+
+
+def test_names_from_outside_may_be_of_every_immutable_kind() -> None:
+    import math as arithmetic
+
+    table = ((1.0, "a"), (2.0, None))
+    number, count, helper, length = np.float64(0.5), np.int32(3), shared_factor, kl.norm
+
+    @kaon.update
+    def update(w: kl.param, g: kl.grad):
+        for value, name in table:
+            if name is None:
+                g = helper(g, value * arithmetic.pi + number + count)
+        return w - g / length(g)
+
+    assert f"arith.constant {2 * math.pi + 0.5 + 3!r} : f64" in update.specialize(2, 2, symbol="f").text
 
 
 def test_source_is_the_unindented_definition() -> None:

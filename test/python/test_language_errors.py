@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import re
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ class Case:
         if self.statements.startswith("from __future__"):
             future, statements = self.statements.split("\n", 1)
             return f"{future}\n{PRELUDE}{statements}"
-        if self.statements.startswith(("@kaon", "OPTIONS", "import functools", "pair =", "update =")):
+        if re.search(r"@kaon|kaon\.(update|function)\(", self.statements):
             return PRELUDE + self.statements
         lines = [f"    {line}\n" for line in self.statements.splitlines()]
         return PRELUDE + SIGNATURE + "".join(lines) + "    return w, m, r\n"
@@ -116,6 +117,40 @@ def read_cases() -> list[Case]:
 @pytest.mark.parametrize("case", read_cases(), ids=lambda case: case.name)
 def test_error(case: Case, tmp_path: Path) -> None:
     assert case.run(tmp_path) == case.expected
+
+
+B69 = {
+    "a < b < c": "chained_comparison",
+    "a and b": "and_of_matrices",
+    "not t": "not_of_matrix",
+    "if tensor:": "if_matrix",
+    "x or default": "or_default",
+    "while on a tensor": "while_matrix",
+    "early return in one branch": "return_under_every",
+    "early return under a comparison": "return_under_comparison",
+    "x += y on an argument": "grad_changed",
+    "x // y": "floor_division",
+    "x % y": "modulo",
+    "** with a negative base": "negative_base",
+    "unused result of an in-place-looking op": "in_place_method",
+    "unused result": "unused_result",
+    "variable defined in one branch only": "one_branch_of_every",
+    "variable defined in one constant branch only": "one_branch_of_constant_if",
+    "print": "print",
+    "len": "len",
+    "assert": "assert",
+    "numpy call on a symbolic value": "numpy_call",
+}
+
+
+@pytest.mark.parametrize("entry", B69)
+def test_b69_is_refused_with_a_hint_or_a_place(entry: str, tmp_path: Path) -> None:
+    """What Python would do otherwise than a compiler can; what works is in test_language_python.py."""
+    (case,) = (case for case in read_cases() if case.name == B69[entry])
+    kind, message, *rest = case.run(tmp_path).splitlines()
+    assert kind.endswith("Error") and message
+    assert rest[0].startswith("  --> update.py:") and "^" in rest[2]
+    assert rest[-1].startswith("  hint: ") or kind == "UpdateNameError"
 
 
 def test_every_case_has_a_name_of_its_own() -> None:

@@ -153,6 +153,22 @@ def test_b67_notebook_cell_run_again_with_another_text() -> None:
     assert "arith.mulf %1, %g" in compiled(namespaces[1]["decay"])
 
 
+def test_b67_doctest(tmp_path: Path) -> None:
+    (tmp_path / "session.txt").write_text(
+        """
+        >>> import kaon
+        >>> import kaon.language as kl
+        >>> @kaon.update
+        ... def decay(w: kl.param, g: kl.grad, lr: kl.scalar = 0.1):
+        ...     return w - lr * w
+        >>> "arith.subf" in decay.specialize(2, 3, symbol="f").text
+        True
+        """
+    )
+    result = run("-m", "doctest", "session.txt", cwd=tmp_path)
+    assert result.returncode == 0, result.stdout
+
+
 # ---- files ----------------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kaon.compiler.emit import Block, Builder
 from kaon.compiler.errors import (
@@ -31,15 +31,13 @@ from kaon.compiler.errors import (
     UpdateTypeError,
     UpdateValueError,
 )
+from kaon.compiler.function import Function
 from kaon.compiler.source import FunctionSource
 from kaon.compiler.values import Comparison, Const, HostScalar, Phase, Tensor, Undefined, Value, pack, unpack
 from kaon.language import coefficients as coefficient_tables
 from kaon.language.coefficients import Coefficients
 from kaon.language.core import Builtin, Role
 from kaon.language.semantic import Semantic, is_number, plain_number
-
-if TYPE_CHECKING:
-    from kaon.compiler.update import Function
 
 _BINARY = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
@@ -417,7 +415,10 @@ class AstVisitor:
             return self._module_attribute(owner.value, node.attr)
         if node.attr.startswith("__"):
             raise UnsupportedError(f"the attribute `{node.attr}` is not part of the language")
-        value = self.semantic.evaluate(lambda: getattr(owner.value, node.attr), f"`.{node.attr}`")
+        missing = object()
+        value = self.semantic.evaluate(lambda: getattr(owner.value, node.attr, missing), f"`.{node.attr}`")
+        if value is missing:
+            raise UpdateTypeError(f"{owner.describe()} has no attribute `{node.attr}`")
         return self.capture(f"`.{node.attr}`", value)
 
     def _module_attribute(self, module: types.ModuleType, name: str) -> Value:
@@ -539,7 +540,7 @@ class AstVisitor:
             return self._call_builtin(node, function)
         if isinstance(function, Role):
             raise UpdateTypeError(f"`{function!r}` is an annotation of an argument, not a function")
-        if hasattr(function, "_kaon_inline"):
+        if isinstance(function, Function):
             return self._call_helper(node, function)
         return self._call_python(node, function)
 
@@ -642,7 +643,7 @@ class AstVisitor:
             raise UpdateTypeError(
                 f"`{name}` is a plain Python function", hint="decorate it with @kaon.function to call it here"
             )
-        if hasattr(function, "_kaon_update"):
+        if _is_update(function):
             raise UpdateTypeError(
                 f"`{name}` is an update, which cannot be called from another",
                 hint="move what both share into an @kaon.function",
@@ -742,6 +743,12 @@ def _is_static(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(_is_static(item) for item in value)
     return isinstance(value, (types.ModuleType, Builtin, Role)) or callable(value)
+
+
+def _is_update(function: Any) -> bool:
+    from kaon.compiler.update import Update  # which compiles with this module
+
+    return isinstance(function, Update)
 
 
 def _is_constant_function(function: Any) -> bool:

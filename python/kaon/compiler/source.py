@@ -113,7 +113,10 @@ def function_source(function: Any, decorator: str) -> FunctionSource:
 def _refuse_other_callables(function: Any, decorator: str) -> None:
     if not isinstance(function, FunctionType):
         kind = "a class" if inspect.isclass(function) else f"an object of type {type(function).__name__}"
-        raise UpdateSyntaxError(f"@{decorator} expects a function written with def, but got {kind}")
+        raise UpdateSyntaxError(
+            f"@{decorator} expects a function written with def, but got {'nothing' if function is None else kind}",
+            hint=f"write @{decorator} without parentheses" if function is None else None,
+        )
     code = function.__code__
     if code.co_name == "<lambda>":
         raise UpdateSyntaxError(
@@ -188,7 +191,7 @@ def _command_line_text() -> str | None:
     return None
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=8)
 def _parse(text: str) -> ast.Module | None:
     try:
         flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # notebook cells may await

@@ -1,10 +1,8 @@
-"""``@kaon.update`` and ``@kaon.function``: reads the signature and the source, and compiles to MLIR text per shape."""
+"""``@kaon.update``: reads the roles and the source of an update, and compiles it to MLIR text for each shape."""
 
 from __future__ import annotations
 
 import ast
-import inspect
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
@@ -20,9 +18,9 @@ from kaon.compiler.errors import (
     ShapeError,
     SourceLocation,
     UnsupportedError,
-    UpdateSyntaxError,
     UpdateTypeError,
 )
+from kaon.compiler.function import argument_location, copy_metadata, importable_name, python_signature
 from kaon.compiler.source import FunctionSource, function_source
 from kaon.compiler.subset import check_subset
 from kaon.compiler.values import Const, HostScalar, Tensor, TupleValue, Value, unpack
@@ -106,50 +104,6 @@ class SpecializedUpdate:
     signature: Signature
 
 
-class Function:
-    """A helper that updates can call; made by ``@kaon.function``. Its body is inlined at each call."""
-
-    _kaon_inline = True
-    __name__: str
-    __qualname__: str
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.definition = function_source(function, "kaon.function")
-        assert isinstance(function, FunctionType)
-        self.function = function
-        self.name = self.definition.name
-        self.python_signature = _python_signature(function, self.definition)
-        annotations = _annotations(self.python_signature, self.definition)
-        for name, annotation in annotations.items():
-            if isinstance(annotation, Role) and annotation is not core.constexpr:
-                raise UpdateSyntaxError(
-                    f"the helper argument `{name}` has the role {annotation!r}, but helpers take kl.constexpr only",
-                    hint="leave out the annotation: helpers take any value",
-                    location=_argument_location(self.definition, name),
-                )
-        self.constexprs = frozenset(name for name, role in annotations.items() if role is core.constexpr)
-        check_subset(self.definition)
-        _copy_metadata(self, function)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise CallError(
-            f"the helper `{self.name}` must be called from inside an @kaon.update function",
-            hint="its body is compiled as a part of the update, not run by Python",
-        )
-
-    def __repr__(self) -> str:
-        return f"<kaon.function {self.name}>"
-
-    def __reduce__(self) -> str:
-        return _importable_name(self, self.function)
-
-    def __copy__(self) -> Function:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Function:
-        return self
-
-
 class Update:
     """An optimizer update; made by ``@kaon.update``.
 
@@ -158,7 +112,6 @@ class Update:
         signature: the roles of its arguments.
     """
 
-    _kaon_update = True
     __name__: str
     __qualname__: str
 
@@ -167,14 +120,14 @@ class Update:
         """The text of the function with its decorators, without the indentation of an enclosing block."""
         return self.definition.text()
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any] | None) -> None:
         self.definition = function_source(function, "kaon.update")
         assert isinstance(function, FunctionType)
         self.function = function
         self.name = self.definition.name
         self.signature = _read_signature(function, self.definition)
         check_subset(self.definition)
-        _copy_metadata(self, function)
+        copy_metadata(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise CallError(
@@ -186,7 +139,7 @@ class Update:
         return f"<kaon.update {self.name}>"
 
     def __reduce__(self) -> str:
-        return _importable_name(self, self.function)
+        return importable_name(self, self.function)
 
     def __copy__(self) -> Update:
         return self
@@ -219,7 +172,7 @@ class Update:
         return bound
 
     def _error(self, kind: type[LanguageError], message: str, argument: str, hint: str | None = None) -> LanguageError:
-        return kind(message, hint=hint, location=_argument_location(self.definition, argument))
+        return kind(message, hint=hint, location=argument_location(self.definition, argument))
 
     def specialize(
         self,
@@ -329,14 +282,14 @@ class _Specialization:
         return variables
 
     def _declare(self, value: SsaValue, role: str, name: str, init: float | None = None) -> None:
-        self.arguments.append(FunctionArgument(value, role, name, _argument_location(self.source, name), init))
+        self.arguments.append(FunctionArgument(value, role, name, argument_location(self.source, name), init))
 
     def _tensor_argument(
         self, role: str, name: str, shape: tuple[int, int], dtype: str, init: float | None = None
     ) -> Tensor:
         value = SsaValue(tensor_type(*shape, dtype), name)
         self._declare(value, role, name, init)
-        self.builder.location = _argument_location(self.source, name)
+        self.builder.location = argument_location(self.source, name)
         return Tensor(self._convert(value, shape, dtype, self.dtype, name), *shape)
 
     def _convert(self, value: SsaValue, shape: tuple[int, int], source: str, target: str, name: str) -> SsaValue:
@@ -427,40 +380,16 @@ def _checked_constexpr(update: Update, name: str, value: Any) -> Any:
     return value
 
 
-def _python_signature(function: FunctionType, source: FunctionSource) -> inspect.Signature:
-    try:
-        signature = inspect.signature(function, eval_str=True)
-    except Exception as error:
-        raise UpdateSyntaxError(
-            f"the annotations of `{source.name}` cannot be evaluated: {error}",
-            hint="import kaon.language as kl at the top of the file",
-            location=source.header_location(),
-        ) from None
-    for parameter in signature.parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            stars = "*" if parameter.kind == parameter.VAR_POSITIONAL else "**"
-            raise UpdateSyntaxError(
-                f"`{stars}{parameter.name}` is not part of the language",
-                hint="name each argument",
-                location=_argument_location(source, parameter.name),
-            )
-    return signature
-
-
-def _annotations(signature: inspect.Signature, source: FunctionSource) -> dict[str, Any]:
-    return {name: parameter.annotation for name, parameter in signature.parameters.items()}
-
-
 def _read_signature(function: FunctionType, source: FunctionSource) -> Signature:
     """Sort the arguments by role and check their defaults."""
-    python_signature = _python_signature(function, source)
+    parameters = python_signature(function, source).parameters
     states: list[StateSpec] = []
     scalars: list[ScalarSpec] = []
     constexprs: list[ConstexprSpec] = []
     single: dict[Role, str] = {}
-    for name, parameter in python_signature.parameters.items():
+    for name, parameter in parameters.items():
         role, default = parameter.annotation, parameter.default
-        where = _argument_location(source, name)
+        where = argument_location(source, name)
         if not isinstance(role, Role):
             found = "none" if role is parameter.empty else f"the annotation {role!r}"
             raise RoleError(
@@ -503,33 +432,7 @@ def _read_signature(function: FunctionType, source: FunctionSource) -> Signature
     return signature
 
 
-def _argument_location(source: FunctionSource, name: str) -> SourceLocation:
-    arguments = source.node.args
-    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    node = next((item for item in every if item is not None and item.arg == name), None)
-    return source.location(node) if node is not None else source.header_location()
-
-
-def _copy_metadata(target: Any, function: FunctionType) -> None:
-    for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(target, attribute, getattr(function, attribute))
-
-
-def _importable_name(target: Any, function: FunctionType) -> str:
-    """Pickle by name, as Python does with functions; refuse what could not be found again."""
-    import pickle
-
-    found: Any = sys.modules.get(function.__module__)
-    for part in function.__qualname__.split("."):
-        found = getattr(found, part, None)
-    if found is not target:
-        raise pickle.PicklingError(
-            f"can't pickle {target!r}: it is not found as {function.__module__}.{function.__qualname__}"
-        )
-    return function.__qualname__
-
-
-def update(function: Callable[..., Any]) -> Update:
+def update(function: Callable[..., Any] | None = None) -> Update:
     """Decorator: make an optimizer update of a function on matrices.
 
     Every argument has a role, given by its annotation (``kl.param``, ``kl.grad``, ``kl.state``, ...). The function
@@ -541,18 +444,5 @@ def update(function: Callable[..., Any]) -> Update:
     """
     try:
         return Update(function)
-    except LanguageError as error:
-        raise error.with_traceback(None) from None
-
-
-def function(function: Callable[..., Any]) -> Function:
-    """Decorator: make a helper that updates, and other helpers, can call. It is inlined at each call.
-
-    Raises:
-        SourceError: the function's source text cannot be read.
-        UpdateSyntaxError: the signature or a statement is outside the language.
-    """
-    try:
-        return Function(function)
     except LanguageError as error:
         raise error.with_traceback(None) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from kaon.compiler.emit import SsaValue
@@ -23,12 +24,13 @@ class Const(Value):
     value: Any
 
     def describe(self) -> str:
-        kind = type(self.value).__name__
-        if self.value is None or isinstance(self.value, bool):
-            return f"the constant {self.value}"
-        if isinstance(self.value, (int, float, str)):
+        if self.value is None or isinstance(self.value, (bool, int, float, str)):
             return f"the constant {self.value!r}"
-        return f"a constant of type {kind}"
+        if isinstance(self.value, type):
+            return f"the class `{self.value.__name__}`"
+        if isinstance(self.value, (FunctionType, BuiltinFunctionType)):
+            return f"the function `{self.value.__name__}`"
+        return f"a constant of type {type(self.value).__name__}"
 
 
 @dataclass(frozen=True, eq=False)
