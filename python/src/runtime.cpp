@@ -77,17 +77,6 @@ makeExecutor(const StepPlan &plan, const KernelTable &table, int threads) {
       Executor::create(plan, std::make_unique<HostBackend>(table, threads)));
 }
 
-static std::unique_ptr<Executor>
-makeLibraryExecutor(const StepPlan &plan, const cpu::KernelLibrary &library,
-                    int threads) {
-  KernelTable table;
-  for (const auto &[name, kernel] : library.kernels()) {
-    table.add(name,
-              {kernel.function, kernel.scratchPerColumn, kernel.scratchFixed});
-  }
-  return makeExecutor(plan, table, threads);
-}
-
 /// Appends the integers of `list`, pointers or strides.
 static void appendIntegers(const py::sequence &list,
                            std::vector<int64_t> &integers) {
@@ -212,8 +201,12 @@ void bindRuntime(py::module_ &m) {
                        "Replays a plan on the host. Allocates its workspace "
                        "and starts the process's worker threads "
                        "when it is made; a step allocates nothing.")
-      .def(py::init(&makeLibraryExecutor), py::arg("plan"), py::arg("library"),
-           py::arg("threads") = 0, py::keep_alive<1, 3>(),
+      .def(py::init([](const StepPlan &plan, const cpu::KernelLibrary &library,
+                       int threads) {
+             return makeExecutor(plan, library.table(), threads);
+           }),
+           py::arg("plan"), py::arg("library"), py::arg("threads") = 0,
+           py::keep_alive<1, 3>(),
            "`library` has all of the plan's kernels. `threads` counts the "
            "calling thread; 0 stands for all that "
            "set_pool_threads allows.")
