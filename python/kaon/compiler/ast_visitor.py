@@ -413,6 +413,8 @@ class AstVisitor:
             raise UpdateTypeError(f"{owner.describe()} has no attribute `{node.attr}`")
         if isinstance(owner.value, types.ModuleType):
             return self._module_attribute(owner.value, node.attr)
+        if callable(owner.value) and not isinstance(owner.value, type):
+            raise UpdateTypeError(f"{owner.describe()} has no attribute `{node.attr}` that an update can read")
         if node.attr.startswith("__"):
             raise UnsupportedError(f"the attribute `{node.attr}` is not part of the language")
         missing = object()
@@ -514,7 +516,10 @@ class AstVisitor:
         return self._emit_every(phase, then, otherwise, [value])[0]
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> Value:
-        return Const("".join(self._format(part) for part in node.values))
+        return Const(self._text(node))
+
+    def _text(self, node: ast.JoinedStr) -> str:
+        return "".join(self._format(part) for part in node.values)
 
     def _format(self, part: ast.expr) -> str:
         if isinstance(part, ast.Constant):
@@ -523,7 +528,7 @@ class AstVisitor:
         value = self.expression(part.value)
         if not isinstance(value, Const):
             return self.semantic.format(value)
-        spec = self.visit_JoinedStr(part.format_spec).value if isinstance(part.format_spec, ast.JoinedStr) else ""  # type: ignore[attr-defined]
+        spec = self._text(part.format_spec) if isinstance(part.format_spec, ast.JoinedStr) else ""
         conversions: dict[int, Callable[[Any], Any]] = {ord("r"): repr, ord("s"): str, ord("a"): ascii}
         convert = conversions.get(part.conversion, lambda item: item)
         with self.at(part.value):
@@ -601,9 +606,8 @@ class AstVisitor:
             if parameter.name in values:
                 bound[parameter.name] = (values[parameter.name], written[parameter.name])
             elif parameter.default is not parameter.empty:
-                bound[parameter.name] = (
-                    self.capture(f"the default of `{parameter.name}`", parameter.default), None,
-                )  # fmt: skip
+                default = self.capture(f"the default of `{parameter.name}`", parameter.default)
+                bound[parameter.name] = (default, None)
             else:
                 raise UpdateTypeError(f"`{name}` misses the argument `{parameter.name}`")
         return bound
@@ -676,9 +680,9 @@ class AstVisitor:
             items = unpack(values[0])
             if isinstance(values[0], Tensor):
                 raise UnsupportedError(
-                    f"`{name}` of a matrix would compare its rows", hint=f"use kl.{name}(x) for its largest value"
-                    if name == "max" else f"use kl.{name}(x) for its smallest value",
-                )  # fmt: skip
+                    f"`{name}` of a matrix would compare its rows",
+                    hint=f"use kl.{name}(x) for its {'largest' if name == 'max' else 'smallest'} value",
+                )
             if items is None and not isinstance(values[0], Const):
                 raise UpdateTypeError(f"`{name}` expects several numbers or a tuple, but got {values[0].describe()}")
             if items is None:
@@ -706,15 +710,16 @@ class AstVisitor:
                         f"`{name}` is for constants only, but got {value.describe()}",
                         hint=_instead_on(function, name, value),
                     )
-        result = self.semantic.evaluate(
-            lambda: function(
-                *(value.value for value in values),  # type: ignore[attr-defined]
-                **{key: value.value for key, value in keywords.items()},  # type: ignore[attr-defined]
-            ),
-            f"`{name}`",
-        )
-        if function in (enumerate, zip, reversed):
-            result = tuple(result)
+        constants = [value.value for value in values if isinstance(value, Const)]
+        options = {key: value.value for key, value in keywords.items() if isinstance(value, Const)}
+        if function is not range and any(isinstance(item, range) and _is_long(item) for item in constants):
+            raise UpdateValueError(f"`{name}` expects a range of at most {_MAX_ITERATIONS} numbers, but got more")
+
+        def compute() -> Any:
+            result = function(*constants, **options)
+            return tuple(result) if function in (enumerate, zip, reversed) else result
+
+        result = self.semantic.evaluate(compute, f"`{name}`")
         return self.capture(f"the result of `{name}`", result)
 
 
@@ -725,6 +730,11 @@ def _assigned_names(statements: Sequence[ast.stmt]) -> list[str]:
         for node in ast.walk(statement)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     ]
+
+
+def _is_long(values: range) -> bool:
+    # len() of a very long range overflows.
+    return bool(values) and abs(values[-1] - values[0]) // abs(values.step) >= _MAX_ITERATIONS
 
 
 def _is_scalar(value: Value) -> bool:
