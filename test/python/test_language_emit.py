@@ -282,6 +282,14 @@ def test_constants_fold_in_python() -> None:
     assert bare(emit(constants_fold)).count("arith.constant") == 1
 
 
+@pytest.mark.parametrize("dtypes", [("f32", "f32"), ("f64", "f64"), ("bf16", "f16")])
+def test_everything_emitted_here_parses(extension: ModuleType, dtypes: tuple[str, str]) -> None:
+    updates = [value for value in globals().values() if isinstance(value, Update)]
+    assert len(updates) >= 9
+    compiled = [update.specialize(4, 6, *dtypes, symbol=update.name) for update in updates]
+    extension.parse(program_text([ParameterEntry(update.name, "w") for update in updates], compiled))
+
+
 # ---- kl.every -------------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from kaon.language.coefficients import (
     POLAR_EXPRESS_NANOGPT,
     QUINTIC,
     TURBO_MUON,
+    TURBO_MUON_EMERGING,
     YOU,
     Coefficients,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "POLAR_EXPRESS_NANOGPT",
     "QUINTIC",
     "TURBO_MUON",
+    "TURBO_MUON_EMERGING",
     "YOU",
     "Coefficients",
     "abs",

@@ -143,6 +143,18 @@ TURBO_MUON = Coefficients(
 )
 """Turbo-Muon's four steps, made for inputs with almost-orthogonal-layer preconditioning (arXiv 2512.04632)."""
 
+TURBO_MUON_EMERGING = Coefficients(
+    "TURBO_MUON_EMERGING",
+    (
+        (4.0098, -7.0585, 2.4635),
+        (3.4585, -5.5479, 2.5959),
+        (2.7573, -3.2939, 1.4254),
+        (2.7215, -3.0494, 1.3169),
+    ),
+    default_steps=4,
+)
+"""An older set of Turbo-Muon's, as in Emerging-Optimizers."""
+
 DEEPSEEK_V4 = Coefficients(
     "DEEPSEEK_V4",
     ((3.4445, -4.7750, 2.0315),) * 8 + ((2.0, -1.5, 0.5),) * 2,
@@ -178,6 +190,7 @@ _BY_NAME = {
     "polar_express_nanogpt": POLAR_EXPRESS_NANOGPT,
     "cans": CANS,
     "turbo_muon": TURBO_MUON,
+    "turbo_muon_emerging": TURBO_MUON_EMERGING,
     "deepseek_v4": DEEPSEEK_V4,
     "cubic5": CUBIC5,
     "cubic": CUBIC,
