@@ -63,9 +63,9 @@ struct BucketPass : kaon::impl::BucketPassBase<BucketPass> {
         }
         int64_t bytes = getMatrixBytes(
             cast<RankedTensorType>(update.getArgumentTypes()[0]));
-        int64_t fitting = std::max<int64_t>(1, maxConcurrentBytes /
-                                                   std::max<int64_t>(1, bytes));
-        int64_t concurrent = std::min<int64_t>(parameters.size(), fitting);
+        int64_t concurrent = balanceConcurrency(
+            parameters.size(),
+            maxConcurrentBytes / std::max<int64_t>(1, bytes));
         BucketOp::create(builder, program.getLoc(), name.getValue(), parameters,
                          concurrent);
         remark::passed(program.getLoc(), remark::RemarkOpts::name("Bucket")

@@ -183,9 +183,9 @@ def BucketPass : Pass<"kaon-bucket", "::mlir::ModuleOp"> {
   let description = [{
     For every phase of every program, matrices with the same update form a bucket.
     As many of them run at once as fit into `max-concurrent-bytes`, counted by the
-    size of the matrix: many small ones fill all threads in one launch, large ones
-    fill them alone and then stay in cache. Every bucket is reported as a remark
-    of category `kaon-bucket`.
+    size of the matrix, in rounds of equal size: many small ones fill all threads in
+    one launch, large ones fill them alone and then stay in cache. Every bucket is
+    reported as a remark of category `kaon-bucket`.
 
     Example:
 

@@ -517,8 +517,9 @@ struct PlanMemoryPass : kaon::impl::PlanMemoryPassBase<PlanMemoryPass> {
         if (slot == 0) {
           continue;
         }
-        int64_t concurrent =
-            std::clamp<int64_t>(limit / slot, 1, bucket.getConcurrent());
+        int64_t concurrent = balanceConcurrency(
+            bucket.getParameters().size(),
+            std::min<int64_t>(limit / slot, bucket.getConcurrent()));
         bucket.setConcurrent(concurrent);
         auto options = remark::RemarkOpts::name("Workspace")
                            .category("kaon-plan-memory")

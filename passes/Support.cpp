@@ -9,6 +9,8 @@
 #include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
+#include "llvm/Support/MathExtras.h"
+
 using namespace mlir;
 
 namespace kaon {
@@ -19,6 +21,12 @@ RankedTensorType getMatrixType(Value value) {
 
 int64_t getMatrixBytes(RankedTensorType type) {
   return type.getNumElements() * (type.getElementTypeBitWidth() / 8);
+}
+
+int64_t balanceConcurrency(int64_t members, int64_t limit) {
+  limit = std::clamp<int64_t>(limit, 1, members);
+  int64_t rounds = llvm::divideCeil(members, limit);
+  return llvm::divideCeil(members, rounds);
 }
 
 Value createScalar(OpBuilder &builder, Location loc, double value) {

@@ -24,6 +24,10 @@ mlir::RankedTensorType getMatrixType(mlir::Value value);
 /// Bytes of a matrix of static shape, stored without gaps.
 int64_t getMatrixBytes(mlir::RankedTensorType type);
 
+/// How many of a bucket's members to handle at once if at most `limit` may be:
+/// as many in every round, so that the last one fills the threads too.
+int64_t balanceConcurrency(int64_t members, int64_t limit);
+
 /// An `f64` host constant.
 mlir::Value createScalar(mlir::OpBuilder &builder, mlir::Location loc,
                          double value);
