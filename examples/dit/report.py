@@ -98,9 +98,11 @@ def curves_svg(curves: Sequence[Curve], width: int = 900, height: int = 380) -> 
     parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="Held-out loss over training steps">']
     parts.append(f'<clipPath id="plot"><rect x="{left}" y="{top}" width="{width - left - right}" ')
     parts.append(f'height="{height - top - bottom}"/></clipPath>')
-    for tick in _ticks(low, high, 6):
+    loss_ticks = _ticks(low, high, 6)
+    decimals = max(len(f"{tick:.6f}".rstrip("0").partition(".")[2]) for tick in loss_ticks)
+    for tick in loss_ticks:
         parts.append(f'<line class="grid" x1="{left}" x2="{width - right}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
-        parts.append(f'<text x="{left - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{tick:g}</text>')
+        parts.append(f'<text x="{left - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{tick:.{decimals}f}</text>')
     for tick in _ticks(0, last_step, 8):
         parts.append(f'<text x="{x(tick):.1f}" y="{height - bottom + 18}" text-anchor="middle">{tick:g}</text>')
     parts.append(f'<text x="{(left + width - right) / 2}" y="{height - 4}" text-anchor="middle">step</text>')

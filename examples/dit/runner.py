@@ -65,9 +65,7 @@ def _run_job(job: Job) -> RunResult:
             worker.progress.put(unreported)
             unreported = 0
 
-    result = train(job.recipe, job.rate, job.seed, worker.splits, worker.settings, worker.classifier, advance)
-    worker.progress.put(unreported)
-    return result
+    return train(job.recipe, job.rate, job.seed, worker.splits, worker.settings, worker.classifier, advance)
 
 
 def default_workers() -> int:
@@ -80,7 +78,7 @@ def run_jobs(
 ) -> list[RunResult]:
     """Trains all jobs, `workers` at a time, and returns their results in the order of `jobs`.
 
-    The first failure ends the others and is raised here.
+    The first failure is raised here, once the runs in progress have ended; no further one is started.
     """
     context = multiprocessing.get_context("spawn")
     progress: multiprocessing.Queue[int] = context.Queue()
@@ -99,8 +97,7 @@ def run_jobs(
                     if future.done() and future not in reported:
                         reported.add(future)
                         bar.set_postfix_str(f"{job.recipe.label}, seed {job.seed}: {future.result().loss:.4f}")
-            while bar.n < len(jobs) * settings.steps:
-                bar.update(progress.get(timeout=5))
+            bar.update(len(jobs) * settings.steps - bar.n)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -203,7 +203,6 @@ def train(
         target = settings.steps * (part + 1) // settings.evaluations
         while trainer.step_count < target:
             if not math.isfinite(trainer.step()):
-                advance(settings.steps - trainer.step_count)
                 return RunResult(recipe.key, seed, rate, math.inf, curve, math.inf, 0.0, torch.empty(0, 8, 8))
             advance(1)
         curve.append((target, evaluate(trainer.averaged, judged_on, rounds=2)))
