@@ -51,11 +51,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--seeds", type=int, default=3, help="runs of each optimizer (default %(default)s)")
     parser.add_argument("--workers", type=int, default=default_workers(), help="runs at a time (default %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("demo-out"), help="output folder (default %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="one seed, 60 steps, few samples: a smoke test")
+    parser.add_argument("--quick", action="store_true", help="one seed, 50 steps, few samples: a smoke test")
     parser.add_argument("--tune", action="store_true", help="pick the learning rates and stop")
     options = parser.parse_args(arguments)
     if options.quick:
-        options.steps, options.seeds = 60, 1
+        options.steps, options.seeds = 50, 1
     for name in ("steps", "seeds", "workers"):
         if getattr(options, name) < 1:
             parser.error(f"expects --{name} to be at least 1, but got {getattr(options, name)}")
@@ -191,7 +191,7 @@ def compare(options: argparse.Namespace) -> None:
     started = time.perf_counter()
     settings = Settings(steps=options.steps)
     if options.quick:
-        settings = replace(settings, samples=100, evaluations=4)
+        settings = replace(settings, samples=50, evaluations=2)
     rates = load_rates()
     torch.set_num_threads(1)  # Kaon's optimizers follow torch
     splits = load_splits()
@@ -199,7 +199,7 @@ def compare(options: argparse.Namespace) -> None:
     classifier = train_classifier(splits.train, steps=100 if options.quick else 800)
     jobs = [Job(recipe, rates[recipe.rate_of], seed) for seed in range(options.seeds) for recipe in RECIPES]
     outcomes = run_jobs(jobs, settings, classifier, options.workers, "training")
-    times = stopwatch.measure(3 if options.quick else ROUNDS)
+    times = stopwatch.measure(2 if options.quick else ROUNDS)
     results = {recipe.key: [run for run in outcomes if run.key == recipe.key] for recipe in RECIPES}
 
     rows = table_rows(results, times, stopwatch.compilations)

@@ -98,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=300, help="training steps (default %(default)s)")
     options = parser.parse_args(arguments)
+    torch.set_num_threads(1)  # matrices this small gain nothing from a second one; Kaon's optimizers follow torch
     splits = load_splits()
     difference = check(splits.train)
     print(f"compiled against interpreter, float64, 4 steps: relative difference {difference:.1e}")
