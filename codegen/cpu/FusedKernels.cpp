@@ -16,10 +16,13 @@ using Values = KernelBuilder::Values;
 /// Lanes of a row sum; part of the numeric contract.
 static constexpr int64_t reductionLanes = 16;
 
-/// bfloat16 is carried as its bits: hosts without the type, or with conversions
-/// that flush subnormals, give the same results as all others.
+static bool isHalf(Type type) { return type.isBF16() || type.isF16(); }
+
+/// The 16-bit types are carried as their bits and converted by integer
+/// arithmetic: hosts that lack them, or whose conversions flush subnormals,
+/// give the same results as all others.
 static Type storageType(Type element) {
-  return element.isBF16() ? IntegerType::get(element.getContext(), 16)
+  return isHalf(element) ? IntegerType::get(element.getContext(), 16)
                           : element;
 }
 
@@ -34,41 +37,114 @@ static Type withShapeOf(Type element, Value like) {
 }
 
 //===----------------------------------------------------------------------===//
-// bfloat16
+// Half precision
 //===----------------------------------------------------------------------===//
 
-static Value integerLike(KernelBuilder &b, Value like, int64_t number) {
-  Type type = like.getType();
-  Type element = elementTypeOf(like);
-  Attribute value = b.getIntegerAttr(element, number);
-  if (auto vector = dyn_cast<VectorType>(type)) {
-    value = DenseElementsAttr::get(vector, value);
+namespace {
+/// Conversions between f32 and the 16-bit types, for scalars and vectors alike.
+/// All round to nearest, ties to even; a NaN stays a NaN.
+struct HalfConversion {
+  KernelBuilder &b;
+
+  Value widenBF16(Value half);
+  Value narrowToBF16(Value value);
+  Value widenF16(Value half);
+  Value narrowToF16(Value value);
+
+private:
+  Value number(Value like, int64_t value);
+  Value toInteger(Value value) {
+    return arith::BitcastOp::create(b, withShapeOf(b.getI32Type(), value),
+                                    value);
   }
-  return arith::ConstantOp::create(b, cast<TypedAttr>(value));
+  Value toFloat(Value bits) {
+    return arith::BitcastOp::create(b, withShapeOf(b.getF32Type(), bits), bits);
+  }
+  Value extend(Value half) {
+    return arith::ExtUIOp::create(b, withShapeOf(b.getI32Type(), half), half);
+  }
+  Value truncate(Value bits) {
+    return arith::TruncIOp::create(b, withShapeOf(b.getI16Type(), bits), bits);
+  }
+  Value shiftLeft(Value x, int64_t by) {
+    return arith::ShLIOp::create(b, x, number(x, by));
+  }
+  Value shiftRight(Value x, int64_t by) {
+    return arith::ShRUIOp::create(b, x, number(x, by));
+  }
+  Value bitAnd(Value x, int64_t y) {
+    return arith::AndIOp::create(b, x, number(x, y));
+  }
+  Value bitOr(Value x, int64_t y) {
+    return arith::OrIOp::create(b, x, number(x, y));
+  }
+  Value plus(Value x, int64_t y) {
+    return arith::AddIOp::create(b, x, number(x, y));
+  }
+  Value atLeast(Value x, int64_t y) {
+    return b.compare(arith::CmpIPredicate::uge, x, number(x, y));
+  }
+};
+} // namespace
+
+Value HalfConversion::number(Value like, int64_t value) {
+  Type element = elementTypeOf(like);
+  Attribute attribute =
+      b.getIntegerAttr(element, APInt(element.getIntOrFloatBitWidth(), value,
+                                      /*isSigned=*/true));
+  if (auto vector = dyn_cast<VectorType>(like.getType())) {
+    attribute = DenseElementsAttr::get(vector, attribute);
+  }
+  return arith::ConstantOp::create(b, cast<TypedAttr>(attribute));
 }
 
-static Value widenBF16(KernelBuilder &b, Value bits) {
-  Value wide =
-      arith::ExtUIOp::create(b, withShapeOf(b.getI32Type(), bits), bits);
-  wide = arith::ShLIOp::create(b, wide, integerLike(b, wide, 16));
-  return arith::BitcastOp::create(b, withShapeOf(b.getF32Type(), bits), wide);
+Value HalfConversion::widenBF16(Value half) {
+  return toFloat(shiftLeft(extend(half), 16));
 }
 
-/// Rounds to nearest, ties to even; a NaN stays a (quiet) NaN.
-static Value narrowToBF16(KernelBuilder &b, Value value) {
-  Value bits =
-      arith::BitcastOp::create(b, withShapeOf(b.getI32Type(), value), value);
-  Value sixteen = integerLike(b, bits, 16);
-  Value high = arith::ShRUIOp::create(b, bits, sixteen);
-  Value odd = arith::AndIOp::create(b, high, integerLike(b, bits, 1));
-  Value rounded = arith::AddIOp::create(
-      b, bits, arith::AddIOp::create(b, odd, integerLike(b, bits, 0x7fff)));
-  rounded = arith::ShRUIOp::create(b, rounded, sixteen);
-  Value quiet = arith::OrIOp::create(b, high, integerLike(b, bits, 0x40));
+Value HalfConversion::narrowToBF16(Value value) {
+  Value bits = toInteger(value);
+  Value high = shiftRight(bits, 16);
+  Value rounded = shiftRight(b.add(plus(bits, 0x7fff), bitAnd(high, 1)), 16);
   Value isNaN =
       arith::CmpFOp::create(b, arith::CmpFPredicate::UNO, value, value);
-  Value result = arith::SelectOp::create(b, isNaN, quiet, rounded);
-  return arith::TruncIOp::create(b, withShapeOf(b.getI16Type(), value), result);
+  return truncate(b.select(isNaN, bitOr(high, 0x40), rounded));
+}
+
+Value HalfConversion::widenF16(Value half) {
+  Value bits = extend(half);
+  Value sign = shiftLeft(bitAnd(bits, 0x8000), 16);
+  Value magnitude = shiftLeft(bitAnd(bits, 0x7fff), 13);
+  // The exponents' biases differ by 112; the product is exact, also for numbers
+  // that are subnormal in f16.
+  Value rebias = toFloat(number(magnitude, 0x77800000));
+  Value finite =
+      toInteger(arith::MulFOp::create(b, toFloat(magnitude), rebias));
+  Value special = bitOr(magnitude, 0x7f800000);
+  Value result = b.select(atLeast(magnitude, 0x0f800000), special, finite);
+  return toFloat(arith::OrIOp::create(b, result, sign));
+}
+
+Value HalfConversion::narrowToF16(Value value) {
+  Value bits = toInteger(value);
+  Value magnitude = bitAnd(bits, 0x7fffffff);
+  // Normal numbers: round by an addition below the kept bits, and rebias.
+  Value odd = bitAnd(shiftRight(magnitude, 13), 1);
+  Value normal =
+      shiftRight(b.add(plus(magnitude, 0xfff - (int64_t(112) << 23)), odd), 13);
+  // Subnormal ones: adding 0.5 makes the processor round at the right bit.
+  Value half = number(magnitude, 0x3f000000);
+  Value sum =
+      toInteger(arith::AddFOp::create(b, toFloat(magnitude), toFloat(half)));
+  Value subnormal = b.sub(sum, half);
+  Value isNaN =
+      arith::CmpFOp::create(b, arith::CmpFPredicate::UNO, value, value);
+  Value special =
+      b.select(isNaN, number(magnitude, 0x7e00), number(magnitude, 0x7c00));
+  Value result = b.select(atLeast(magnitude, 0x38800000), normal, subnormal);
+  result = b.select(atLeast(magnitude, 0x47800000), special, result);
+  Value sign = bitAnd(shiftRight(bits, 16), 0x8000);
+  return truncate(arith::OrIOp::create(b, result, sign));
 }
 
 //===----------------------------------------------------------------------===//
@@ -187,6 +263,26 @@ bool FusedKernel::isIdentity(ReduceOp op) const {
              op.getAlong() == Along::Row ? 1 : 0) == 1;
 }
 
+/// 16-bit types only occur in memory: next to f32 or f64 on one side of a
+/// conversion, and narrowing from f64 would round twice.
+static LogicalResult verifyHalfPrecision(Operation *op) {
+  auto isHalfValue = [](Value value) { return isHalf(elementTypeOf(value)); };
+  bool reads = llvm::any_of(op->getOperands(), isHalfValue),
+       writes = llvm::any_of(op->getResults(), isHalfValue);
+  if (isa<arith::TruncFOp>(op) && writes &&
+      !elementTypeOf(op->getOperand(0)).isF32()) {
+    return op->emitOpError()
+           << "expects f32 as the source of " << elementTypeOf(op->getResult(0))
+           << ", but got " << elementTypeOf(op->getOperand(0));
+  }
+  if ((reads || writes) &&
+      !isa<arith::ExtFOp, arith::TruncFOp, BroadcastOp, tensor::DimOp>(op)) {
+    return op->emitOpError() << "expects operands and results of type f32 or "
+                                "f64: 16-bit types are for memory only";
+  }
+  return success();
+}
+
 LogicalResult FusedKernel::analyze() {
   for (BlockArgument argument : body.getArguments()) {
     auto type = dyn_cast<RankedTensorType>(argument.getType());
@@ -223,11 +319,8 @@ LogicalResult FusedKernel::analyze() {
                    op.getDialect())) {
       return op.emitOpError() << "cannot be computed inside a kernel";
     }
-    auto narrow = dyn_cast<arith::TruncFOp>(op);
-    if (narrow && elementTypeOf(narrow.getResult()).isBF16() &&
-        !elementTypeOf(narrow.getIn()).isF32()) {
-      return op.emitOpError() << "expects f32 as the source of bf16, but got "
-                              << elementTypeOf(narrow.getIn());
+    if (failed(verifyHalfPrecision(&op))) {
+      return failure();
     }
     for (Value result : op.getResults()) {
       passOf[result] = pass;
@@ -341,15 +434,19 @@ Value FusedKernel::compute(Operation *op, const Place &place, Known &known) {
     }
   }
   Type element = elementTypeOf(op->getResult(0));
-  if (isa<arith::ExtFOp>(op) && elementTypeOf(op->getOperand(0)).isBF16()) {
-    Value wide = widenBF16(b, operands[0]);
+  HalfConversion convert{b};
+  if (isa<arith::ExtFOp>(op) && isHalf(elementTypeOf(op->getOperand(0)))) {
+    bool brain = elementTypeOf(op->getOperand(0)).isBF16();
+    Value wide =
+        brain ? convert.widenBF16(operands[0]) : convert.widenF16(operands[0]);
     return element.isF32()
                ? wide
                : arith::ExtFOp::create(b, withShapeOf(element, wide), wide)
                      .getResult();
   }
-  if (isa<arith::TruncFOp>(op) && element.isBF16()) {
-    return narrowToBF16(b, operands[0]);
+  if (isa<arith::TruncFOp>(op) && isHalf(element)) {
+    return element.isBF16() ? convert.narrowToBF16(operands[0])
+                            : convert.narrowToF16(operands[0]);
   }
   Type type = anyVector ? VectorType::get({lanes}, element) : element;
   return b

@@ -99,6 +99,9 @@ class HostTarget(TypedDict):
 def host_target() -> HostTarget:
     """Ask the host processor."""
 
+def cpu_target(cpu: str, features: str) -> HostTarget:
+    """Describe another processor of the host's kind, such as ``("x86-64-v3", "+avx2,+fma")``."""
+
 class CompiledKernel:
     """Machine code of one kernel."""
 
@@ -119,9 +122,7 @@ class CompiledKernel:
     @property
     def assembly(self) -> str | None: ...
 
-def compile_kernel(
-    text: str, target: Mapping[str, Any], opt_level: int = 3, dump: str | None = None
-) -> CompiledKernel:
+def compile_kernel(text: str, target: Mapping[str, Any], opt_level: int = 3, dump: str | None = None) -> CompiledKernel:
     """Compile the text of a :class:`KernelSource`. Releases the interpreter lock.
 
     Args:
@@ -133,6 +134,8 @@ class KernelLibrary:
 
     def __init__(self) -> None: ...
     def add(self, name: str, object: bytes, scratch_per_column: int, scratch_fixed: int) -> None: ...
+    def address(self, name: str) -> int:
+        """Address of a loaded kernel: a ``KaonKernelFn`` of ``runtime/KernelAbi.h``."""
 
 # ---- runtime
 

@@ -1,0 +1,74 @@
+// RUN: kaon-opt %s -kaon-lower-kernels -canonicalize -cse | FileCheck %s
+
+// One pass per reduction, then one that stores. The sum is kept in 16 lanes of
+// f64 and added as a tree; the division by the norm happens once per row.
+// CHECK-LABEL: func.func @normalize_rows
+// CHECK-DAG: %[[ZERO:.*]] = arith.constant dense<0.000000e+00> : vector<16xf64>
+// CHECK: scf.for
+// CHECK:   %[[WHOLE:.*]] = scf.for {{.*}} iter_args(%[[ACC:.*]] = %[[ZERO]]) -> (vector<16xf64>)
+// CHECK:     %[[X:.*]] = arith.extf %{{.*}} : vector<16xf32> to vector<16xf64>
+// CHECK:     arith.addf %[[ACC]], %[[X]] : vector<16xf64>
+// CHECK-NOT: llvm.store
+// CHECK:   %[[SUM:.*]] = scf.for {{.*}} iter_args(%[[LAST:.*]] = %[[WHOLE]]) -> (vector<16xf64>)
+// CHECK:     llvm.intr.masked.load
+// CHECK:     arith.select %{{.*}}, %{{.*}}, %[[LAST]]
+// CHECK:   vector.shuffle %[[SUM]], %[[SUM]] [0, 1, 2, 3, 4, 5, 6, 7]
+// CHECK:   vector.shuffle %[[SUM]], %[[SUM]] [8, 9, 10, 11, 12, 13, 14, 15]
+// CHECK:   arith.addf %{{.*}} : vector<8xf64>
+// CHECK:   arith.addf %{{.*}} : vector<4xf64>
+// CHECK:   arith.addf %{{.*}} : vector<2xf64>
+// CHECK:   arith.addf %{{.*}} : vector<1xf64>
+// CHECK:   arith.truncf %{{.*}} : f64 to f32
+// CHECK:   %[[N:.*]] = math.sqrt %{{.*}} : f32
+// CHECK:   scf.for
+// CHECK:     vector.broadcast %[[N]] : f32 to vector<16xf32>
+// CHECK:     arith.divf
+// CHECK:     llvm.store
+// CHECK:   scf.for
+// CHECK:     llvm.intr.masked.store
+func.func private @normalize_rows(%x: tensor<?x?xf32>) -> tensor<?x?xf32>
+    attributes {kaon.kernel = #kaon.schedule<rows>} {
+  %s = kaon.reduce sum %x along row : tensor<?x?xf32> -> tensor<?x1xf32>
+  %n = math.sqrt %s : tensor<?x1xf32>
+  %b = kaon.broadcast %n : tensor<?x1xf32> to tensor<?x?xf32>
+  %q = arith.divf %x, %b : tensor<?x?xf32>
+  return %q : tensor<?x?xf32>
+}
+
+// What a later pass needs of an earlier one is computed anew from operands, so
+// that no result is stored before the last pass.
+// CHECK-LABEL: func.func @recompute
+// CHECK: scf.for
+// CHECK:   scf.for {{.*}} iter_args
+// CHECK:     arith.mulf
+// CHECK-NOT: llvm.store
+// CHECK:   arith.maximumf %{{.*}} : vector<8xf32>
+// CHECK:   scf.for
+// CHECK:     arith.mulf
+// CHECK:     arith.subf
+// CHECK:     llvm.store
+// CHECK:     llvm.store
+func.func private @recompute(%x: tensor<?x?xf32>) -> (tensor<?x?xf32>, tensor<?x?xf32>)
+    attributes {kaon.kernel = #kaon.schedule<rows>} {
+  %y = arith.mulf %x, %x : tensor<?x?xf32>
+  %s = kaon.reduce max %y along row : tensor<?x?xf32> -> tensor<?x1xf32>
+  %b = kaon.broadcast %s : tensor<?x1xf32> to tensor<?x?xf32>
+  %z = arith.subf %y, %b : tensor<?x?xf32>
+  return %y, %z : tensor<?x?xf32>, tensor<?x?xf32>
+}
+
+// Columns: a loop over blocks of columns around loops over rows, one sum per
+// lane.
+// CHECK-LABEL: func.func @sum_columns
+// CHECK: scf.for
+// CHECK:   %[[SUM:.*]] = scf.for {{.*}} iter_args({{.*}}) -> (vector<32xf64>)
+// CHECK:   %[[RESULT:.*]] = arith.truncf %[[SUM]] : vector<32xf64> to vector<32xf32>
+// CHECK:   llvm.store %[[RESULT]]
+// CHECK: scf.for
+// CHECK:   llvm.intr.masked.store
+// CHECK-NOT: vector.shuffle
+func.func private @sum_columns(%x: tensor<?x?xf32>) -> tensor<1x?xf32>
+    attributes {kaon.kernel = #kaon.schedule<columns>} {
+  %s = kaon.reduce sum %x along column : tensor<?x?xf32> -> tensor<1x?xf32>
+  return %s : tensor<1x?xf32>
+}
