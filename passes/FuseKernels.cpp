@@ -92,36 +92,43 @@ bool isWellKnown(double number) {
 }
 
 //===----------------------------------------------------------------------===//
-// Reductions of the whole matrix
+// Reductions to a single value
 //===----------------------------------------------------------------------===//
 
-/// Row reductions, then one along the vector of their results.
-void splitReduction(ReduceOp op) {
+/// The op's value by reductions along rows alone, the second one along the
+/// vector of the first one's results.
+Value reduceRows(ReduceOp op) {
   ImplicitLocOpBuilder b(op.getLoc(), op);
   Value input = op.getInput();
   auto type = getMatrixType(input);
-  Shape shape = getShape(input);
-  Value result;
-  if (shape[0] == 1) {
-    result = ReduceOp::create(b, op.getKind(), input, Along::Row);
-  } else {
-    Value rows = input;
-    if (shape[1] != 1) {
-      // Partial sums keep the precision that the whole sum promises.
-      if (op.getKind() == ReduceKind::Sum && !type.getElementType().isF64()) {
-        rows = arith::ExtFOp::create(
-            b, RankedTensorType::get(type.getShape(), b.getF64Type()), rows);
-      }
-      rows = ReduceOp::create(b, op.getKind(), rows, Along::Row);
+  if (getShape(input) == Shape{1, 1}) {
+    return input;
+  }
+  if (type.getDimSize(0) == 1) {
+    return ReduceOp::create(b, op.getKind(), input, Along::Row);
+  }
+  Value rows = input;
+  if (type.getDimSize(1) != 1) {
+    // Partial sums keep the precision that the whole sum promises.
+    if (op.getKind() == ReduceKind::Sum && !type.getElementType().isF64()) {
+      rows = arith::ExtFOp::create(
+          b, RankedTensorType::get(type.getShape(), b.getF64Type()), rows);
     }
-    result = ReduceOp::create(b, op.getKind(), TransposeOp::create(b, rows),
-                              Along::Row);
+    rows = ReduceOp::create(b, op.getKind(), rows, Along::Row);
   }
-  if (result.getType() != op.getType()) {
-    result = arith::TruncFOp::create(b, op.getType(), result);
-  }
-  op.replaceAllUsesWith(result);
-  op.erase();
+  Value result = ReduceOp::create(b, op.getKind(), TransposeOp::create(b, rows),
+                                  Along::Row);
+  return result.getType() == op.getType()
+             ? result
+             : arith::TruncFOp::create(b, op.getType(), result).getResult();
+}
+
+/// Whether a reduction reaches over several rows and has a single result: no
+/// schedule has units of work that do that.
+bool needsTwoLevels(ReduceOp op) {
+  return op.getAlong() == Along::All ||
+         (op.getAlong() == Along::Column &&
+          op.getInput().getType().getDimSize(1) == 1);
 }
 
 /// A transpose of a vector is a view of memory without gaps, which the caller's
@@ -678,11 +685,13 @@ struct FuseKernelsPass : kaon::impl::FuseKernelsPassBase<FuseKernelsPass> {
         return signalPassFailure();
       }
       if (auto reduce = dyn_cast<ReduceOp>(op);
-          reduce && reduce.getAlong() == Along::All) {
+          reduce && needsTwoLevels(reduce)) {
         whole.push_back(reduce);
       }
     }
-    llvm::for_each(whole, splitReduction);
+    for (ReduceOp reduce : whole) {
+      reduce.replaceAllUsesWith(reduceRows(reduce));
+    }
     eraseDeadOps(update);
     materializeViewedArguments(update);
     build(update, FusionPlan(update));
