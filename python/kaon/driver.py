@@ -510,8 +510,11 @@ class InterpretedProgram:
                 values = matrices[member]
                 if values[1].address == 0:
                     continue
-                hyperparameters = scalars[self._parameters[member].scalar_set]
-                results = self.interpreter.call(symbol, *(value.read() for value in values), *hyperparameters, step)
+                parameter = self._parameters[member]
+                tensors = [value.read() for value in values]
+                results = self.interpreter.call(
+                    symbol, *tensors, *scalars[parameter.scalar_set], step, phase=parameter.phase
+                )
                 for target, result in zip([values[0], *values[2:]], results, strict=True):
                     target.write(result)
         return 0

@@ -299,10 +299,12 @@ def _handles(*names: str) -> Callable[[Handler], Handler]:
 class _Frame:
     """The values of one function or kernel call."""
 
-    def __init__(self, interpreter: Interpreter, dims: tuple[int, int] | None):
+    def __init__(self, interpreter: Interpreter, dims: tuple[int, int] | None, phase: int):
         self.interpreter = interpreter
         self.dims = dims
         """In a shape-erased kernel: what ``?`` means as number of rows and as number of columns."""
+        self.phase = phase
+        """The matrix's own phase offset, which ``kaon.every`` adds to its phase."""
         self.values: dict[int, Value] = {}
 
     def shape(self, tensor_type: tuple[Any, ...], op: OperationLike) -> tuple[int, int]:
@@ -487,13 +489,13 @@ def _apply(frame: _Frame, op: OperationLike, operands: list[Value]) -> Sequence[
 
 @_handles("kaon.every")
 def _every(frame: _Frame, op: OperationLike, operands: list[Value]) -> Sequence[Value]:
-    taken = (operands[0] - op.attributes["phase"]) % op.attributes["period"] == 0
+    taken = (operands[0] - op.attributes["phase"] - frame.phase) % op.attributes["period"] == 0
     return frame.run(op.regions[0 if taken else 1].blocks[0], [])
 
 
 @_handles("kaon.kernel")
 def _kernel(frame: _Frame, op: OperationLike, operands: list[Value]) -> Sequence[Value]:
-    return _Frame(frame.interpreter, None).run(op.regions[0].blocks[0], operands)
+    return _Frame(frame.interpreter, None, frame.phase).run(op.regions[0].blocks[0], operands)
 
 
 @_handles("kaon.launch")
@@ -506,7 +508,8 @@ def _launch(frame: _Frame, op: OperationLike, operands: list[Value]) -> Sequence
 
 @_handles("func.call")
 def _call(frame: _Frame, op: OperationLike, operands: list[Value]) -> Sequence[Value]:
-    return frame.interpreter.call_operation(frame.interpreter.function(op.attributes["callee"]), operands)
+    callee = frame.interpreter.function(op.attributes["callee"])
+    return frame.interpreter.call_operation(callee, operands, phase=frame.phase)
 
 
 class Interpreter:
@@ -554,8 +557,11 @@ class Interpreter:
             for attributes, argument_type in zip(described, op.regions[0].blocks[0].argument_types, strict=True)
         ]
 
-    def call(self, symbol: str, *arguments: Any) -> list[Value]:
+    def call(self, symbol: str, *arguments: Any, phase: int = 0) -> list[Value]:
         """Call a function with arrays for tensors, floats for f64 and ints for i64. Arguments are not changed.
+
+        Args:
+            phase: the phase offset of the matrix that is updated; of no effect once phases are split.
 
         Returns:
             The function's results: for an update the new parameter and the new states.
@@ -571,16 +577,20 @@ class Interpreter:
             self._argument(symbol, position, value, wanted)
             for position, (value, wanted) in enumerate(zip(arguments, types, strict=True))
         ]
-        return self.call_operation(op, values)
+        return self.call_operation(op, values, phase=phase)
 
     def call_operation(
-        self, function: OperationLike, arguments: Sequence[Value], dims: tuple[int, int] | None = None
+        self,
+        function: OperationLike,
+        arguments: Sequence[Value],
+        dims: tuple[int, int] | None = None,
+        phase: int = 0,
     ) -> list[Value]:
         """Run the body of a ``func.func``; ``dims`` gives ``?`` its meaning in a shape-erased kernel."""
         if not function.regions or not function.regions[0].blocks:
             raise InterpreterError(f"function {function.attributes['sym_name']} has no body")
         with np.errstate(all="ignore"):
-            return _Frame(self, dims).run(function.regions[0].blocks[0], arguments)
+            return _Frame(self, dims, phase).run(function.regions[0].blocks[0], arguments)
 
     def _argument(self, symbol: str, position: int, value: Any, wanted: tuple[Any, ...]) -> Value:
         if wanted[0] == "tensor":
