@@ -372,34 +372,59 @@ def kernel_key(text: str) -> str:
     return make_key("kernel", build_id(), _target_text(), str(OPTIMIZATION_LEVEL), text)
 
 
-def _compile_kernel(kernel: Kernel, cache: Cache, files: StageFiles) -> tuple[KernelBinary, bool]:
-    """The binary of ``kernel`` and whether it had to be compiled."""
+def _load_kernel(kernel: Kernel, cache: Cache) -> KernelBinary | None:
+    """The binary of ``kernel`` that the cache holds."""
     key = kernel_key(kernel.text)
-    payload = None if knobs.compilation.always_compile or files.wants("assembly") else cache.load(key)
-    if payload is not None:
-        try:
-            return KernelBinary.decode(payload), False
-        except ValueError as error:
-            cache.reject(key, str(error))
+    payload = cache.load(key)
+    if payload is None:
+        return None
+    try:
+        binary = KernelBinary.decode(payload)
+        if binary.name != kernel.name:
+            raise ValueError(f"holds kernel {binary.name}, not {kernel.name}")
+        return binary
+    except ValueError as error:
+        cache.reject(key, str(error))
+        return None
+
+
+def _compile_kernel(kernel: Kernel, cache: Cache, files: StageFiles) -> KernelBinary:
+    """Compile ``kernel``, dump its assembly if asked to, and store it in the cache."""
     dump = "assembly" if files.wants("assembly") else None
     compiled = extension().compile_kernel(kernel.text, host_target(), OPTIMIZATION_LEVEL, dump)
     if compiled.assembly is not None:
         files.write("assembly", compiled.assembly, kernel.name)
     binary = KernelBinary(compiled.name, compiled.object, compiled.scratch_per_column, compiled.scratch_fixed)
-    cache.store(key, binary.encode())
-    return binary, True
+    cache.store(kernel_key(kernel.text), binary.encode())
+    return binary
 
 
 def _load_kernels(kernels: Sequence[Kernel], cache: Cache, files: StageFiles, statistics: Statistics) -> Any:
     """A ``KernelLibrary`` of all ``kernels``. Those the cache lacks are compiled side by side: LLVM runs without the
     interpreter lock."""
     library = extension().KernelLibrary()
-    workers = min(len(kernels), knobs.compilation.threads or knobs.available_cores())
-    with ThreadPoolExecutor(max(workers, 1), thread_name_prefix="kaon-compile") as pool:
-        for binary, compiled in pool.map(lambda kernel: _compile_kernel(kernel, cache, files), kernels):
-            statistics.kernels_compiled += compiled
-            statistics.kernels_loaded += not compiled
-            library.add(binary.name, binary.object_file, binary.scratch_per_column, binary.scratch_fixed)
+
+    def add(binary: KernelBinary) -> None:
+        library.add(binary.name, binary.object_file, binary.scratch_per_column, binary.scratch_fixed)
+
+    missing = []
+    use_cache = not (knobs.compilation.always_compile or files.wants("assembly"))
+    for kernel in kernels:
+        binary = _load_kernel(kernel, cache) if use_cache else None
+        if binary is not None:
+            try:
+                add(binary)
+                statistics.kernels_loaded += 1
+                continue
+            except extension().CompileError as error:
+                cache.reject(kernel_key(kernel.text), str(error))
+        missing.append(kernel)
+    if missing:
+        workers = min(len(missing), knobs.compilation.threads or knobs.available_cores())
+        with ThreadPoolExecutor(workers, thread_name_prefix="kaon-compile") as pool:
+            for binary in pool.map(lambda kernel: _compile_kernel(kernel, cache, files), missing):
+                add(binary)
+                statistics.kernels_compiled += 1
     return library
 
 

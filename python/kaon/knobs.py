@@ -234,6 +234,16 @@ def describe() -> str:
     )
 
 
+def markdown() -> str:
+    """The table of environment variables in ``docs/inspection.md``."""
+    lines = ["| variable | in Python | default | meaning |", "| --- | --- | --- | --- |"]
+    for group_name, group in GROUPS.items():
+        for knob in group.declared():
+            default = _shown(knob.default)
+            lines.append(f"| `{knob.variable}` | `knobs.{group_name}.{knob.name}` | {default} | {knob.__doc__} |")
+    return "\n".join(lines) + "\n"
+
+
 def _shown(value: object) -> object:
     if isinstance(value, frozenset):
         return ",".join(sorted(value)) or "off"

@@ -94,3 +94,8 @@ def test_only_knobs_reads_the_environment() -> None:
             if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv", "environb"):
                 readers.add(path.relative_to(package).as_posix())
     assert readers == {"knobs.py"}
+
+
+def test_the_documentation_lists_every_variable() -> None:
+    document = Path(__file__).parents[2] / "docs" / "inspection.md"
+    assert document.read_text(encoding="utf-8").endswith(knobs.markdown()), "paste knobs.markdown() at its end"
