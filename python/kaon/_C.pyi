@@ -4,7 +4,7 @@ Everything here is for :mod:`kaon.driver`; users meet it through :mod:`kaon.opti
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict, overload
 
 # ---- modules
 
@@ -18,39 +18,29 @@ class CompileError(Exception):
 Type = tuple[Any, ...]
 """``("tensor", (4, 6), "f32")`` with None for a dynamic size, ``("f64",)``, ``("i64",)``, ..."""
 
-class Block:
+class Block(NamedTuple):
     """A block of an operation's region. Values are numbers that are unique within the module."""
 
-    @property
-    def arguments(self) -> list[int]: ...
-    @property
-    def argument_types(self) -> list[Type]: ...
-    @property
-    def operations(self) -> list[Operation]: ...
+    arguments: list[int]
+    argument_types: list[Type]
+    operations: list[Operation]
 
-class Region:
+class Region(NamedTuple):
     """A region of an operation."""
 
-    @property
-    def blocks(self) -> list[Block]: ...
+    blocks: list[Block]
 
-class Operation:
+class Operation(NamedTuple):
     """An operation as plain data."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def operands(self) -> list[int]: ...
-    @property
-    def results(self) -> list[int]: ...
-    @property
-    def result_types(self) -> list[Type]: ...
-    @property
-    def attributes(self) -> dict[str, Any]: ...
-    @property
-    def regions(self) -> list[Region]: ...
-    @property
-    def location(self) -> str: ...
+    name: str
+    operands: list[int]
+    results: list[int]
+    result_types: list[Type]
+    attributes: dict[str, Any]
+    """Enumerators and symbols are strings, arrays are lists, unit attributes are True."""
+    regions: list[Region]
+    location: str
 
 class KernelSource:
     """A kernel a lowered module needs: its name and the canonical text of a module that holds it alone."""
@@ -83,8 +73,8 @@ def parse(text: str, filename: str = "<kaon>") -> Module:
 def llvm_version() -> str:
     """Version of the LLVM library in use, such as ``22.1.2``."""
 
-class HostTarget(TypedDict):
-    """What the host processor can do, and the blocking chosen for it."""
+class Target(TypedDict):
+    """What a processor can do, and the blocking chosen for it."""
 
     triple: str
     cpu: str
@@ -96,11 +86,11 @@ class HostTarget(TypedDict):
     block: int
     bf16_dot: bool
 
-def host_target() -> HostTarget:
+def host_target() -> Target:
     """Ask the host processor."""
 
-def cpu_target(cpu: str, features: str) -> HostTarget:
-    """Describe another processor of the host's kind, such as ``("x86-64-v3", "+avx2,+fma")``."""
+def cpu_target(cpu: str, features: str) -> Target:
+    """Another processor of the host's kind, such as ``("x86-64-v3", "+avx2,+fma")``."""
 
 class CompiledKernel:
     """Machine code of one kernel."""
@@ -122,7 +112,9 @@ class CompiledKernel:
     @property
     def assembly(self) -> str | None: ...
 
-def compile_kernel(text: str, target: Mapping[str, Any], opt_level: int = 3, dump: str | None = None) -> CompiledKernel:
+def compile_kernel(
+    text: str, target: Mapping[str, Any], opt_level: int = 3, dump: str | None = None
+) -> CompiledKernel:
     """Compile the text of a :class:`KernelSource`. Releases the interpreter lock.
 
     Args:
@@ -133,30 +125,68 @@ class KernelLibrary:
     """Loaded kernels. Owns their code."""
 
     def __init__(self) -> None: ...
-    def add(self, name: str, object: bytes, scratch_per_column: int, scratch_fixed: int) -> None: ...
+    def add(self, name: str, object: bytes, scratch_per_column: int, scratch_fixed: int) -> None:
+        """Load an object file that defines the kernel; raises :class:`CompileError` for anything else."""
+
     def address(self, name: str) -> int:
-        """Address of a loaded kernel: a ``KaonKernelFn`` of ``runtime/KernelAbi.h``."""
+        """Address of a loaded kernel; raises KeyError where there is none."""
+
+    @property
+    def table(self) -> KernelTable: ...
 
 # ---- runtime
+
+class KernelTable:
+    """Addresses of kernels by name. Does not own their code."""
+
+    def __init__(self) -> None: ...
+    def add(self, name: str, address: int, scratch_per_column: int = 0, scratch_fixed: int = 0) -> None: ...
+    def __contains__(self, name: str) -> bool: ...
 
 class StepPlan:
     """What each phase of a program runs, as data. ``str(plan)`` is a listing for people."""
 
     @staticmethod
-    def from_json(text: str) -> StepPlan: ...
+    def from_json(text: str) -> StepPlan:
+        """Raises ValueError, naming the field, for a plan that is not valid."""
+
     def to_json(self) -> str: ...
+    @property
+    def period(self) -> int: ...
+    @property
+    def workspace_bytes(self) -> int: ...
+    @property
+    def costs(self) -> list[dict[str, int]]:
+        """For each phase the ``flops``, ``bytes`` and ``launches`` of a step."""
 
 def build_plan(module: Module) -> StepPlan:
     """The plan of a memory-planned module. Kernels are referred to by name."""
 
 class Executor:
-    """Replays a plan. Allocates its workspace once."""
+    """Replays a plan. Allocates its workspace and starts the process's worker threads when it is made."""
 
-    def __init__(self, plan: StepPlan, library: KernelLibrary, threads: int) -> None: ...
+    @overload
+    def __init__(self, plan: StepPlan, library: KernelLibrary, threads: int = 0) -> None: ...
+    @overload
+    def __init__(self, plan: StepPlan, library: KernelTable, threads: int = 0) -> None: ...
     def step(
         self, step: int, parameters: Sequence[int], scalars: Sequence[Sequence[float]], check_finite: bool = True
     ) -> int:
         """Run one step; see :meth:`kaon.driver.CompiledProgram.step`. Releases the interpreter lock."""
 
+    @property
+    def plan(self) -> StepPlan: ...
+    @property
+    def launches(self) -> dict[str, int]:
+        """For each kernel, how many matrices it was launched on so far."""
+
+    @property
+    def workspace_bytes(self) -> int: ...
+    @property
+    def held_bytes(self) -> int:
+        """Workspace and scratch memory together."""
+
 def set_pool_threads(threads: int) -> None:
-    """Resize the process-wide thread pool."""
+    """How many threads steps may use in this process, the caller's included; 0 for one per processor."""
+
+def pool_threads() -> int: ...

@@ -1,0 +1,139 @@
+"""``python -m kaon``: doctor, explain, compile, cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kaon import doctor, driver, explain, knobs
+from kaon.__main__ import main
+
+UPDATES = """
+import kaon
+import kaon.language as kl
+
+NOT_AN_UPDATE = 3
+
+@kaon.update
+def periodic(w: kl.param, g: kl.grad, m: kl.state, lr: kl.scalar, *, period: kl.constexpr = 3):
+    u, m = kl.momentum(g, m, 0.95)
+    if kl.every(period):
+        o = kl.newton_schulz(u, steps=2)
+    else:
+        o = kl.row_normalize(u)
+    return kl.apply(w, o, lr), m
+
+@kaon.update
+def wrong(w: kl.param, g: kl.grad, lr: kl.scalar):
+    return w - lr * (g @ g)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    knobs.cache.directory = tmp_path / "cache"
+    path = tmp_path / "updates_of_test.py"
+    path.write_text(UPDATES)
+    return str(path)
+
+
+def test_explain_shows_the_whole_way(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = driver.totals()
+    assert main(["explain", f"{file}:periodic", "--shape", "24x40"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("periodic on 24x40, parameter f32, gradient f32\n")
+    places = [
+        out.index(text)
+        for text in ("def periodic(", "kaon.newton_schulz", "kaon.matmul", "steps with step mod 3 = 0", "workspace")
+    ]
+    assert places == sorted(places)
+    assert "FLOP" in out and "matmul_symmetric_f32" in out
+    assert driver.totals() == before, "explaining compiles nothing"
+
+
+def test_explain_options(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["explain", f"{file}:periodic", "--shape", "4x6", "--dtype", "f64", "--constexpr", "period=1"]
+    assert main([*command, "--show", "plan"]) == 0
+    out = capsys.readouterr().out
+    assert "every step:" in out and "def periodic" not in out and "xf64" in out
+    assert main([*command, "--show", "kernels,assembly"]) == 0
+    out = capsys.readouterr().out
+    assert "==== kernel matmul" in out and "==== assembly of " in out and "ret" in out
+
+
+def test_the_work_of_a_plan_is_that_of_the_formula(file: str) -> None:
+    """Two steps of a wide s x l matrix take T (4 l s^2 + 2 s^3) FLOP, half of the two symmetric products saved."""
+    text = explain.explain(explain.find_update(f"{file}:periodic"), (48, 96), sections=("plan",))
+    short, long = 48, 96
+    dense = 2 * (4 * long * short**2 + 2 * short**3)
+    (line,) = (line for line in text.splitlines() if "launches" in line and "MFLOP" in line and "kFLOP" not in line)
+    millions = float(line.split(" MFLOP")[0].rsplit(" ", 1)[1])
+    assert 0.6 * dense < millions * 1e6 < 1.15 * dense
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["{}:missing", "--shape", "4x6"], "expects an update named 'missing', but its updates are: periodic, wrong"),
+        (["{}:NOT_AN_UPDATE", "--shape", "4x6"], "expects an update named 'NOT_AN_UPDATE'"),
+        (["nowhere.py:u", "--shape", "4x6"], "expects a Python file, but 'nowhere.py' is none"),
+        (["no_such_module_at_all:u", "--shape", "4x6"], "cannot import 'no_such_module_at_all'"),
+        (["periodic", "--shape", "4x6"], "expects module:update, but got 'periodic'"),
+        (["{}:periodic", "--shape", "4"], "expects a shape such as 1152x4608, but got '4'"),
+        (["{}:periodic", "--shape", "0x6"], "expects a shape such as 1152x4608, but got '0x6'"),
+        (["{}:periodic", "--shape", "4x6", "--constexpr", "period"], "expects name=value, but got 'period'"),
+        (["{}:periodic", "--shape", "4x6", "--constexpr", "perod=2"], "no constexpr `perod`"),
+        (["{}:periodic", "--shape", "4x6", "--show", "assembler"], "--show expects names out of"),
+        (["{}:wrong", "--shape", "4x6"], "g @ g"),
+    ],
+)
+def test_mistakes_take_one_message(
+    file: str, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", *(argument.format(file) for argument in arguments)]) == 1
+    captured = capsys.readouterr()
+    assert message in captured.err and "Traceback" not in captured.err
+    assert captured.out == ""
+
+
+def test_compile_fills_the_cache(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["compile", f"{file}:periodic", "--shape", "4x6", "--shape", "6x4"]
+    assert main(command) == 0
+    first = capsys.readouterr().out
+    assert " kernels compiled, 0 found in the cache" in first and not first.startswith("0 ")
+    assert main(command) == 0
+    assert capsys.readouterr().out.startswith("0 kernels compiled, ")
+
+
+def test_cache(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["compile", f"{file}:periodic", "--shape", "4x6"])
+    capsys.readouterr()
+    assert main(["cache", "list"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert f"{len(rows)} entries" in head and len(rows) > 1
+    assert main(["cache", "clear"]) == 0
+    assert f"removed {len(rows)} entries" in capsys.readouterr().out
+    assert main(["cache"]) == 0
+    assert "0 entries" in capsys.readouterr().out
+
+
+def test_doctor_finds_this_machine_healthy(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    found = {line.split()[1]: line.split()[0] for line in out.split("\n\n")[0].splitlines()}
+    for name in ("python", "numpy", "extension", "llvm", "host", "threads", "cache", "compiler"):
+        assert found[name] == "works", out
+    assert "relative error" in out and "KAON_CACHE_DIR" in out
+
+
+def test_doctor_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise driver.DriverError("the compiled extension kaon._C cannot be loaded (no such file)")
+
+    monkeypatch.setattr(driver, "extension", missing)
+    knobs.cache.directory = Path("/proc/kaon")
+    lines: list[str] = []
+    assert not doctor.report(lines.append)
+    text = "".join(lines)
+    assert "broken extension" in text and "no such file" in text
+    assert "absent cache" in text and "cannot make /proc/kaon" in text
