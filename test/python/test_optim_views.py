@@ -97,7 +97,8 @@ def test_addresses_of_strided_tensors() -> None:
     assert View.parse("matrix").addresses(big[:, 2:6]) == [(0, 10)]
     assert View.parse("split(2)").addresses(big[:, 2:6]) == [(0, 10), (30, 10)]
     assert View.parse("matrix").addresses(torch.zeros(4, 6).t()) is None
-    assert View.parse("matrix").addresses(torch.zeros(1, 6).expand(4, 6)) == [(0, 0)]
+    assert View.parse("matrix").addresses(torch.zeros(1, 6).expand(4, 6)) is None
+    assert View.parse("matrix").addresses(torch.zeros(1, 6)) == [(0, 6)]
     channels_last = torch.zeros(4, 3, 2, 2).to(memory_format=torch.channels_last)
     assert View.parse("flatten").addresses(channels_last) is None
     assert View.parse("matrix").addresses(torch.zeros(5, 1)) == [(0, 1)]

@@ -127,8 +127,9 @@ def calibrated_rowwise_muon(
     q = kl.row_normalize(u, epsilon=row_eps) * min(1.0, (w.cols / w.rows) ** 0.5)
     if kl.every(period):
         o = kl.newton_schulz(u, coefficients=coefficients, epsilon=eps, normalize=normalize, norm_scale=norm_scale)
-        squares = kl.dot(q, q)
-        row_length = kl.where(squares > 0, kl.dot(q, o) / kl.where(squares > 0, squares, 1.0), 1.0)
+        if period > 1:
+            squares = kl.dot(q, q)
+            row_length = kl.where(squares > 0, kl.dot(q, o) / kl.where(squares > 0, squares, 1.0), 1.0)
     else:
         o = q * row_length * row_lr_ratio
     step_size = lr * shape_scale(w.rows, w.cols, scale)

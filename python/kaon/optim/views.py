@@ -134,14 +134,16 @@ class View:
     def addresses(self, tensor: Tensor) -> list[tuple[int, int]] | None:
         """Where each matrix lies in `tensor`: (element offset from its first element, row stride in elements).
 
-        None where a matrix has a column stride other than 1, so that kernels cannot read it where it is.
+        None where a matrix has a column stride other than 1 or rows that overlap, so that kernels cannot read it where
+        it is.
         """
         try:
             canonical = self.canonical(tensor)
         except RuntimeError:
             return None
         batch_stride, row_stride, column_stride = canonical.stride()
-        if canonical.shape[2] > 1 and column_stride != 1:
+        cols = canonical.shape[2]
+        if (cols > 1 and column_stride != 1) or (canonical.shape[1] > 1 and row_stride < cols):
             return None
         return [
             (
