@@ -40,8 +40,10 @@ def newton_schulz(
 
 
 def row_normalize(u: np.ndarray) -> np.ndarray:
-    norms = np.array([frobenius(row) for row in u])[:, None]
-    return np.divide(u, norms, out=np.zeros_like(u), where=norms > 0)
+    largest = np.abs(u).max(axis=1, keepdims=True)
+    scaled = np.divide(u, largest, out=np.zeros_like(u), where=largest > 0)
+    norms = np.sqrt((scaled**2).sum(axis=1, keepdims=True))
+    return np.divide(scaled, norms, out=np.zeros_like(u), where=norms > 0)
 
 
 def shape_scale(mode: str | None, rows: int, cols: int) -> float:
