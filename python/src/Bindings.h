@@ -29,10 +29,10 @@ namespace kaon::python {
 
 /// One diagnostic of the compiler, detached from its context.
 struct DiagnosticRecord {
-  std::string severity; // error, warning, remark or note
+  std::string severity; // error, warning or remark
   std::string location; // as MLIR prints it, without `loc(...)`
   std::string message;
-  std::vector<DiagnosticRecord> notes;
+  std::vector<std::string> notes; // "location: message"
 };
 
 /// Becomes `kaon._C.CompileError(message, diagnostics)`. Thrown in binding code
@@ -55,7 +55,8 @@ class DiagnosticCollector {
 public:
   explicit DiagnosticCollector(mlir::MLIRContext *context);
 
-  /// Throws a CompileError that says `summary` and the first error collected.
+  /// Throws a CompileError that says `summary` and, line by line, every error
+  /// collected with its notes.
   [[noreturn]] void raise(const std::string &summary);
 
 private:

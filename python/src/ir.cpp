@@ -63,7 +63,8 @@ static DiagnosticRecord makeRecord(Diagnostic &diagnostic) {
                           diagnostic.str(),
                           {}};
   for (Diagnostic &note : diagnostic.getNotes()) {
-    record.notes.push_back(makeRecord(note));
+    record.notes.push_back(formatLocation(note.getLocation()) + ": " +
+                           note.str());
   }
   return record;
 }
@@ -81,9 +82,12 @@ DiagnosticCollector::DiagnosticCollector(MLIRContext *context)
 void DiagnosticCollector::raise(const std::string &summary) {
   std::string message = summary;
   for (const DiagnosticRecord &record : diagnostics) {
-    if (record.severity == "error") {
-      message += ": " + record.location + ": " + record.message;
-      break;
+    if (record.severity != "error") {
+      continue;
+    }
+    message += "\n" + record.location + ": error: " + record.message;
+    for (const std::string &note : record.notes) {
+      message += "\n  " + note;
     }
   }
   throw CompileError(std::move(message), std::move(diagnostics));
@@ -102,11 +106,69 @@ static const DialectRegistry &getRegistry() {
   return registry;
 }
 
-Context::Context() : mlir(getRegistry(), MLIRContext::Threading::DISABLED) {}
+Context::Context() : mlir(getRegistry(), MLIRContext::Threading::DISABLED) {
+  // The location says where; a note with the whole function would bury it.
+  mlir.printOpOnDiagnostic(false);
+}
+
+/// Levels of brackets that a module may nest. MLIR's parser recurses on each
+/// and overflows the stack at some; real modules have a dozen.
+static constexpr int64_t maxNesting = 256;
+
+/// The line on which brackets nest too deeply, or zero. Strings and comments do
+/// not count.
+static int64_t findDeepNesting(StringRef text) {
+  int64_t depth = 0, line = 1;
+  for (size_t i = 0; i < text.size(); ++i) {
+    switch (text[i]) {
+    case '\n':
+      ++line;
+      break;
+    case '"':
+      while (++i < text.size() && text[i] != '"' && text[i] != '\n') {
+        i += text[i] == '\\';
+      }
+      i -= i < text.size() && text[i] == '\n';
+      break;
+    case '/':
+      if (text.substr(i).starts_with("//")) {
+        i = std::min(text.find('\n', i), text.size()) - 1;
+      }
+      break;
+    case '-':
+      i += text.substr(i).starts_with("->");
+      break;
+    case '(':
+    case '[':
+    case '{':
+    case '<':
+      if (++depth > maxNesting) {
+        return line;
+      }
+      break;
+    case ')':
+    case ']':
+    case '}':
+    case '>':
+      depth = std::max<int64_t>(depth - 1, 0);
+      break;
+    default:
+      break;
+    }
+  }
+  return 0;
+}
 
 std::unique_ptr<Module> Module::parse(const std::string &text,
                                       const std::string &filename) {
   py::gil_scoped_release release;
+  if (int64_t line = findDeepNesting(text)) {
+    throw CompileError("cannot parse " + filename +
+                           ": expects brackets nested at most " +
+                           std::to_string(maxNesting) + " levels, but line " +
+                           std::to_string(line) + " goes deeper",
+                       {});
+  }
   auto context = std::make_shared<Context>();
   OwningOpRef<ModuleOp> module;
   {
@@ -122,6 +184,8 @@ std::unique_ptr<Module> Module::parse(const std::string &text,
 }
 
 Module::~Module() {
+  // Python deletes modules with the GIL held.
+  py::gil_scoped_release release;
   std::lock_guard<std::mutex> lock(context->mutex);
   module = nullptr;
 }
@@ -346,15 +410,6 @@ py::object Introspection::convert(Operation *op) {
 // Bindings
 //===----------------------------------------------------------------------===//
 
-static py::tuple toTuple(const DiagnosticRecord &record) {
-  py::list notes;
-  for (const DiagnosticRecord &note : record.notes) {
-    notes.append(toTuple(note));
-  }
-  return py::make_tuple(record.severity, record.location, record.message,
-                        notes);
-}
-
 /// `CompileError(message, diagnostics)`: an exception class with one more
 /// attribute, made in Python because pybind11 cannot add any.
 static py::object makeCompileErrorClass(py::module_ &m) {
@@ -362,10 +417,10 @@ static py::object makeCompileErrorClass(py::module_ &m) {
   scope["__name__"] = m.attr("__name__");
   py::exec(R"(
 class CompileError(Exception):
-    """The compiler refused a module.
+    """The compiler refused a module: parsing, verification or a pass failed.
 
-    ``diagnostics`` lists ``(severity, location, message, notes)``, in the order
-    of their appearance; notes have the same form.
+    ``str(error)`` holds every error; ``diagnostics`` lists ``(severity,
+    location, message, notes)`` in order of emission, warnings and remarks too.
     """
 
     def __init__(self, message, diagnostics=()):
@@ -380,21 +435,26 @@ class CompileError(Exception):
   return scope["CompileError"];
 }
 
-/// The classes that introspection returns: plain named tuples.
+/// The classes that introspection returns: frozen dataclasses.
 static void defineIntrospectionClasses(py::module_ &m) {
-  py::object namedtuple = py::module_::import("collections").attr("namedtuple");
-  auto define = [&](const char *name, const char *fields, const char *doc) {
-    py::object type = namedtuple(name, fields, py::arg("module") = "kaon._C");
+  py::object makeDataclass =
+      py::module_::import("dataclasses").attr("make_dataclass");
+  auto define = [&](const char *name, std::vector<std::string> fields,
+                    const char *doc) {
+    py::object type = makeDataclass(name, fields, py::arg("frozen") = true,
+                                    py::arg("slots") = true);
+    type.attr("__module__") = m.attr("__name__");
     type.attr("__doc__") = doc;
     m.attr(name) = type;
   };
   define("Operation",
-         "name operands results result_types attributes regions location",
-         "An operation. SSA values are numbers, types are tuples such as "
-         "('tensor', (4, 6), 'f32') or ('f64',), attributes are plain Python "
-         "values.");
-  define("Region", "blocks", "A region: a list of blocks.");
-  define("Block", "arguments argument_types operations",
+         {"name", "operands", "results", "result_types", "attributes",
+          "regions", "location"},
+         "An operation as plain data. SSA values are numbers, types are tuples "
+         "such as ('tensor', (4, 6), 'f32') or ('f64',), attributes are plain "
+         "Python values.");
+  define("Region", {"blocks"}, "A region: a list of blocks.");
+  define("Block", {"arguments", "argument_types", "operations"},
          "A block: the numbers and types of its arguments, and its "
          "operations.");
 }
@@ -409,7 +469,9 @@ void bindIr(py::module_ &m) {
     } catch (const CompileError &error) {
       py::list diagnostics;
       for (const DiagnosticRecord &record : error.getDiagnostics()) {
-        diagnostics.append(toTuple(record));
+        diagnostics.append(py::make_tuple(record.severity, record.location,
+                                          record.message,
+                                          py::cast(record.notes)));
       }
       py::object type = getClass("CompileError");
       py::object value = type(error.what(), diagnostics);
