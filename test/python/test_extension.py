@@ -198,7 +198,8 @@ def test_introspection_of_attributes_and_unknown_sizes() -> None:
         module attributes {kaon.cpu = #kaon.cpu_target<vector_bits = 256, mr = 6, nr = 16, kc = 256, block = 192>} {
           func.func private @k(%x: tensor<?x1xf32>, %c: i1) -> tensor<?x1xf32> attributes {
               test.all = [1 : i64, true, false, "a", 2.5 : f32, dense<[1, -2]> : tensor<2xi32>,
-                          dense<true> : tensor<1xi1>, {a = unit, b = @s}, array<i64: 1, 2>, f32, #kaon.buffer<state, 1>, #kaon.schedule<rows>]} {
+                          dense<true> : tensor<1xi1>, {a = unit, b = @s}, array<i64: 1, 2>, f32, #kaon.buffer<state, 1>,
+                          #kaon.schedule<rows>]} {
             return %x : tensor<?x1xf32>
           }
         }""")
@@ -350,7 +351,12 @@ def test_invalid_pipelines(pipeline: str) -> None:
 
 
 def test_failing_pass_names_the_reason() -> None:
-    module = _C.parse("kaon.program @p {\n}\nkaon.program @q {\n}", "two.mlir")
+    parameter = 'kaon.parameter @update "layer.weight" scalars 0 phase 2'
+    module = _C.parse(MODULE.replace(parameter, f"{parameter}\n  {parameter}"), "twice.mlir")
     with pytest.raises(_C.CompileError, match="pass pipeline 'kaon-verify-program' failed") as caught:
         module.run_pipeline("kaon-verify-program")
-    assert any(severity == "error" and "two.mlir" in location for severity, location, _, _ in caught.value.diagnostics)
+    ((severity, location, message, notes),) = caught.value.diagnostics
+    assert severity == "error"
+    assert location.startswith('"twice.mlir":')
+    assert 'expects a name of its own, but "layer.weight" is taken' in message
+    assert len(notes) == 1
