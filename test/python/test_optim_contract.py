@@ -410,6 +410,24 @@ def test_state_dict_loads_without_its_layout() -> None:
     assert_bitwise(continued(other, 2, 2), expected)
 
 
+def test_distributed_checkpoint_functions() -> None:
+    """torch.distributed.checkpoint's view of states by parameter name, in one process."""
+    api = pytest.importorskip("torch.distributed.checkpoint.state_dict")
+
+    def make() -> tuple[nn.Module, Any]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 10), nn.LayerNorm(10), nn.Linear(10, 4))
+        return model, PeriodicRowwiseMuon(model, lr=0.02, row_scale="calibrated")
+
+    model, optimizer = make()
+    continued(optimizer, 2, 0)
+    saved = copy.deepcopy(api.get_state_dict(model, optimizer))
+    expected = continued(optimizer, 3, 2)
+    other_model, other = make()
+    api.set_state_dict(other_model, other, model_state_dict=saved[0], optim_state_dict=saved[1])
+    assert_bitwise(continued(other, 3, 2), expected)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -467,6 +485,26 @@ def test_states_and_parameters_replaced_between_steps() -> None:
     continued(optimizer, 1, 4)
     assert set(optimizer.state) == set(params)
     assert twin_params[0] in twin.state
+
+
+def test_parameters_exchanged_inside_a_group() -> None:
+    (old,), (new,) = parameters([(4, 6)]), parameters([(4, 6)], seed=1)
+    twin = new.detach().clone().requires_grad_()
+    optimizer, reference = Muon([old], lr=0.1), Muon([twin], lr=0.1)
+    set_gradients([old], 0)
+    optimizer.step()
+    reference.step()
+    optimizer.param_groups[0]["params"][0] = new
+    set_gradients([new, twin], 1)
+    twin.grad = new.grad
+    optimizer.step()
+    reference.step()
+    assert_bitwise([new], [twin])
+    optimizer.param_groups[0]["params"].append(old)
+    with pytest.raises(
+        ValueError, match="was made with 1 parameters, but has 2 now; add parameters with add_param_group"
+    ):
+        optimizer.step()
 
 
 def test_unfrozen_parameters_join() -> None:
@@ -622,6 +660,32 @@ def test_a_required_scalar_must_come_from_somewhere() -> None:
     optimizer = SignedMomentum([{"params": [a], "lr": 0.1}, {"params": [b], "lr": 0.2}], adamw_lr=0.05)
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.2]
     assert [group["adamw_lr_ratio"] for group in optimizer.param_groups] == pytest.approx([0.5, 0.25])
+
+
+@kaon.update
+def wide_only(w: kl.param, g: kl.grad, lr: kl.scalar, *, limit: kl.constexpr = 8):
+    """Takes wide matrices only."""
+    kl.static_assert(w.rows <= w.cols, f"expects at most {w.cols} rows")
+    return w - lr * (g @ g.T @ g)
+
+
+def test_what_a_users_update_cannot_take_is_refused_at_construction() -> None:
+    optimizer_class = kaon.optimizer(wide_only)
+    wide, tall = parameters([(4, 6), (6, 4)])
+    with pytest.raises(
+        ValueError, match=r"(?s)WideOnly cannot take parameter 1 \('t'\) of shape \(6, 4\): .*at most 4"
+    ):
+        optimizer_class([("w", wide), ("t", tall)], lr=0.1)
+    with pytest.raises(ValueError, match=r"(?s)cannot take parameter 0 .*`limit` must be hashable"):
+        optimizer_class([wide], lr=0.1, limit=[1])
+    optimizer = optimizer_class([wide], lr=0.1)
+    with pytest.raises(ValueError, match="cannot take parameter 1"):
+        optimizer.add_param_group({"params": [tall]})
+    before = wide.detach().clone()
+    set_gradients([wide], 0)
+    assert wide.grad is not None
+    optimizer.step()
+    torch.testing.assert_close(wide.detach(), before - 0.1 * (wide.grad @ wide.grad.T @ wide.grad))
 
 
 def test_only_updates_make_optimizers() -> None:

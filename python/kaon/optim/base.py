@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
+from kaon.errors import LanguageError
 from kaon.language.coefficients import Coefficients
 
 from .bindings import Binding, check_choice
-from .parameters import Route, check_parameter, compute_dtype, describe, expand_modules, route
+from .parameters import PARAMETER_DTYPES, Route, check_parameter, compute_dtype, describe, expand_modules, route
 from .plan import Plan
 from .program import Program, Record
 from .rules import FALLBACK, MATRIX, ParameterInfo, Rule, default_rules
@@ -147,7 +148,15 @@ class KaonOptimizer(torch.optim.Optimizer):
             label = describe(index, name, parameter)
             check_parameter(label, optimizer, parameter)
             info = ParameterInfo(name, tuple(parameter.shape), owners.get(id(parameter), ()))
-            routes.append(route(label, optimizer, parameter, info, rules, tuple(self._bindings())))
+            chosen = route(label, optimizer, parameter, info, rules, tuple(self._bindings()))
+            for matrix in chosen.view.matrices(parameter.shape):
+                try:
+                    self._bindings()[chosen.update].check_matrix(
+                        group, matrix.rows, matrix.cols, PARAMETER_DTYPES[parameter.dtype]
+                    )
+                except LanguageError as error:
+                    raise ValueError(f"{optimizer} cannot take {label}: {error}") from error
+            routes.append(chosen)
         return routes
 
     def _ensure_state(self, parameter: Tensor, chosen: Route, group: dict[str, Any]) -> dict[str, Tensor]:
@@ -224,10 +233,15 @@ class KaonOptimizer(torch.optim.Optimizer):
         """The programs of the current groups: one, or one for each step count where groups joined later."""
         self._programs = None
         self._check_options()
+        phases = self._phases()
         records: dict[int, list[Record]] = {}
         taken: set[int] = set()
-        phases = self._phases()
-        for group, routes in zip(self.param_groups, self._routes, strict=True):
+        for position, (group, routes) in enumerate(zip(self.param_groups, self._routes, strict=True)):
+            if len(group["params"]) != len(routes):
+                raise ValueError(
+                    f"parameter group {position} was made with {len(routes)} parameters, but has "
+                    f"{len(group['params'])} now; add parameters with add_param_group"
+                )
             cohort = records.setdefault(group["step"], [])
             names = group.get("param_names") or [None] * len(group["params"])
             for name, parameter, chosen in zip(names, group["params"], routes, strict=True):
@@ -267,7 +281,7 @@ class KaonOptimizer(torch.optim.Optimizer):
         phases: dict[int, int] = {}
         count = 0
         for group, routes in zip(self.param_groups, self._routes, strict=True):
-            for parameter, chosen in zip(group["params"], routes, strict=True):
+            for parameter, chosen in zip(group["params"], routes, strict=False):
                 period = self.matrix_binding.period(group) if chosen.update == MATRIX else 1
                 phase = group.get("phase", 0)
                 phases[id(parameter)] = (count if phase == "staggered" else phase) % period

@@ -118,6 +118,11 @@ class Binding(ABC):
         if phase != "staggered" and (isinstance(phase, bool) or not isinstance(phase, int)):
             raise ValueError(f'expects phase as an integer or "staggered", but got {phase!r}')
 
+    def check_matrix(self, group: Group, rows: int, cols: int, dtype: str) -> None:
+        """Raises kaon.errors.LanguageError where the update cannot take matrices of this shape. The built-in updates
+        take all."""
+        del group, rows, cols, dtype
+
     def period(self, group: Group) -> int:
         """Steps between refreshes; 1 where the update has no period."""
         del group
@@ -340,6 +345,7 @@ class UpdateBinding(Binding):
         self._scalars = tuple(spec.name for spec in update.signature.scalars)
         self._constexprs = tuple(spec.name for spec in update.signature.constexprs)
         self.structure_keys = self._constexprs
+        self._accepted: set[tuple[Any, ...]] = set()
 
     def defaults(self) -> dict[str, Any]:
         """Every option with its default; torch's `required` marks those without one."""
@@ -360,6 +366,18 @@ class UpdateBinding(Binding):
         super().check(group)
         if group.get("phase") == "staggered" and "period" not in self._constexprs:
             raise ValueError(f'phase "staggered" needs a constexpr `period`, which update {self.name} does not have')
+
+    def check_matrix(self, group: Group, rows: int, cols: int, dtype: str) -> None:
+        key = (rows, cols, dtype, *self.structure(group))
+        if not self._is_accepted(key):
+            self._update.specialize(rows, cols, dtype, dtype, self.constexprs(group, rows, cols), symbol="check")
+            self._accepted.add(key)
+
+    def _is_accepted(self, key: tuple[Any, ...]) -> bool:
+        try:
+            return key in self._accepted
+        except TypeError:
+            return False  # an option that cannot be hashed: the update itself says so, by name
 
     def structure(self, group: Group) -> tuple[Any, ...]:
         return tuple(group[name] for name in self._constexprs)

@@ -188,6 +188,7 @@ class Program:
         self._threads = threads
         self._compiled: CompiledProgram | InterpretedProgram | None = None
         self._groups = list({id(record.group): record.group for record in records}.values())
+        self._members = [(group, list(map(id, group["params"]))) for group in self._groups]
         pairs = {(id(record.group), id(record.binding)): (record.group, record.binding) for record in records}
         self._snapshots = [
             (group, keys, _take(group, keys))
@@ -246,6 +247,8 @@ class Program:
         """
         steps = {group["step"] for group in self._groups}
         if len(steps) > 1 or any(_take(group, keys) != taken for group, keys, taken in self._snapshots):
+            return False
+        if any(list(map(id, group["params"])) != members for group, members in self._members):
             return False
         if any(parameter.requires_grad and parameter.grad is not None for parameter in self._dormant):
             return False
