@@ -207,6 +207,7 @@ private:
   bool assignStages();
   bool assignStage(Operation *op);
   void assignKernels();
+  bool storeWhatShowsTheDomain();
   bool storeWhatIsDearToRecompute();
   void findCone(Value value, unsigned stage, Shape domain, Cone &cone) const;
   bool store(Value value) { return roots.insert(value).second; }
@@ -240,7 +241,7 @@ FusionPlan::FusionPlan(func::FuncOp update) : update(update) {
     while (assignStages()) {
     }
     assignKernels();
-  } while (storeWhatIsDearToRecompute());
+  } while (storeWhatShowsTheDomain() || storeWhatIsDearToRecompute());
 }
 
 void FusionPlan::collectRoots() {
@@ -454,6 +455,37 @@ void FusionPlan::findCone(Value value, unsigned stage, Shape domain,
   for (Value operand : op->getOperands()) {
     findCone(operand, stage, domain, cone);
   }
+}
+
+/// A launch runs over the largest sizes among its operands and results. A
+/// reduction of values that are all repeated ones would not be seen there.
+bool FusionPlan::storeWhatShowsTheDomain() {
+  for (const PlannedKernel &kernel : kernels) {
+    Shape seen{1, 1};
+    Value hidden;
+    llvm::SmallSetVector<Value, 16> cone;
+    cone.insert_range(kernel.roots);
+    for (size_t i = 0; i < cone.size(); ++i) {
+      Value value = cone[i];
+      bool loaded = isLoaded(value, kernel.stage);
+      if (loaded || i < kernel.roots.size()) {
+        Shape shape = getShape(value);
+        seen = {std::max(seen[0], shape[0]), std::max(seen[1], shape[1])};
+      }
+      if (loaded) {
+        continue;
+      }
+      if (auto reduce = value.getDefiningOp<ReduceOp>()) {
+        hidden = reduce.getInput();
+      }
+      cone.insert_range(llvm::make_filter_range(
+          value.getDefiningOp()->getOperands(), getMatrixType));
+    }
+    if (seen != kernel.domain && store(hidden)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 bool FusionPlan::storeWhatIsDearToRecompute() {

@@ -28,18 +28,13 @@ public:
 
 private:
   bool isSymmetric(Value value) const {
-    return generators.contains(value) || isUniform(value);
+    return generators.contains(value) || isUniformSquare(value);
   }
 
   /// Whether all elements are equal, and the matrix square.
-  static bool isUniform(Value value) {
+  static bool isUniformSquare(Value value) {
     auto type = getMatrixType(value);
-    if (!type || type.getDimSize(0) != type.getDimSize(1)) {
-      return false;
-    }
-    auto broadcast = value.getDefiningOp<BroadcastOp>();
-    return isSplat(value) ||
-           (broadcast && broadcast.getInput().getType().getNumElements() == 1);
+    return type && type.getDimSize(0) == type.getDimSize(1) && isUniform(value);
   }
 
   Value findGenerator(Operation *op) const;
@@ -73,10 +68,10 @@ Value SymmetryAnalysis::findElementwiseGenerator(Operation *op) const {
   // Scaling, sums and differences stay within the polynomials of one matrix;
   // other functions keep symmetry only.
   Value generator, result = op->getResult(0);
-  bool linear =
-      isa<arith::AddFOp, arith::SubFOp, arith::NegFOp>(op) ||
-      (isa<arith::MulFOp>(op) && llvm::any_of(op->getOperands(), isUniform)) ||
-      (isa<arith::DivFOp>(op) && isUniform(op->getOperand(1)));
+  bool linear = isa<arith::AddFOp, arith::SubFOp, arith::NegFOp>(op) ||
+                (isa<arith::MulFOp>(op) &&
+                 llvm::any_of(op->getOperands(), isUniformSquare)) ||
+                (isa<arith::DivFOp>(op) && isUniformSquare(op->getOperand(1)));
   for (Value operand : op->getOperands()) {
     if (!getMatrixType(operand)) {
       continue;
@@ -84,7 +79,7 @@ Value SymmetryAnalysis::findElementwiseGenerator(Operation *op) const {
     if (!isSymmetric(operand)) {
       return {};
     }
-    if (isUniform(operand)) {
+    if (isUniformSquare(operand)) {
       // Adding a number to every element leaves the polynomials.
       linear &= !isa<arith::AddFOp, arith::SubFOp>(op);
       continue;

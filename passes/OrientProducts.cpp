@@ -41,13 +41,6 @@ struct Gram {
   }
 };
 
-/// One matrix whose elements are all equal, or a `1x1` repeated.
-bool isUniform(Value value) {
-  auto broadcast = value.getDefiningOp<BroadcastOp>();
-  return isSplat(value) ||
-         (broadcast && broadcast.getInput().getType().getNumElements() == 1);
-}
-
 /// A uniform matrix of another shape.
 Value resizeUniform(OpBuilder &builder, Value value, RankedTensorType type) {
   if (std::optional<double> number = getSplatConstant(value)) {

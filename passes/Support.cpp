@@ -67,6 +67,12 @@ bool isSplat(Value matrix) {
   return getSplatConstant(matrix) || matrix.getDefiningOp<tensor::SplatOp>();
 }
 
+bool isUniform(Value matrix) {
+  auto broadcast = matrix.getDefiningOp<BroadcastOp>();
+  return isSplat(matrix) ||
+         (broadcast && broadcast.getInput().getType().getNumElements() == 1);
+}
+
 Value getSplatScalar(OpBuilder &builder, Value matrix) {
   if (std::optional<double> number = getSplatConstant(matrix)) {
     return createScalar(builder, matrix.getLoc(), *number);

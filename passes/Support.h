@@ -48,6 +48,10 @@ mlir::Value getSplatScalar(mlir::OpBuilder &builder, mlir::Value matrix);
 /// Whether every element of a matrix is one host scalar.
 bool isSplat(mlir::Value matrix);
 
+/// Whether all elements of a matrix are equal: one host scalar, or one device
+/// scalar repeated.
+bool isUniform(mlir::Value matrix);
+
 /// The number of a constant splat.
 std::optional<double> getSplatConstant(mlir::Value matrix);
 

@@ -274,3 +274,43 @@ def test_kernels_do_not_depend_on_shapes():
         return set(re.findall(r"func.func private @(kernel_\w+)", str(module)))
 
     assert kernels(6, 10) == kernels(48, 20) == kernels(7, 7)
+
+
+def dit(hidden: int, depth: int) -> list[tuple[int, int]]:
+    """The matrices of a DiT's blocks: attention, feed-forward, modulation."""
+    block = [(3 * hidden, hidden), (hidden, hidden), (4 * hidden, hidden), (hidden, 4 * hidden), (6 * hidden, hidden)]
+    return block * depth
+
+
+@pytest.mark.parametrize(("hidden", "depth"), [(64, 3), (384, 12), (768, 12)])
+def test_workspace_is_at_most_three_times_the_largest_bucket(hidden, depth):
+    body = f"""
+      %u, %m1 = kaon.momentum lerp %g, %m, %mu nesterov : T
+      %o = kaon.newton_schulz %u coefficients {KELLER_JORDAN} normalize max epsilon 0.0 scale 1.0 : T
+      %w1 = kaon.apply decoupled %w, %o step_size %lr decay %lr : T
+      return %w1, %m1 : T, T"""
+    functions = []
+    for rows, columns in dict.fromkeys(dit(hidden, 1)):
+        text = update_text(rows, columns, "f32", body, {"m": "T"}, ("lr", "mu"))
+        functions.append(
+            text[text.index("func.func") : text.index("kaon.program")].replace("@f(", f"@f_{rows}x{columns}(")
+        )
+    parameters = [
+        f'kaon.parameter @f_{rows}x{columns} "{i}" scalars 0 phase 0'
+        for i, (rows, columns) in enumerate(dit(hidden, depth))
+    ]
+    module = _C.parse(
+        f"module attributes {{{CPU}}} {{ {' '.join(functions)} kaon.program @step {{ {' '.join(parameters)} }} }}"
+    )
+    module.run_pipeline("kaon-cpu-pipeline")
+    text = str(module)
+    slots = {
+        name: int(workspace) for name, workspace in re.findall(r"func\.func @(f_\w+)\(.*kaon\.workspace = (\d+)", text)
+    }
+    workspaces, buckets = [], []
+    for name, members, concurrent in re.findall(r"kaon\.bucket @(f_\w+) parameters \[(.*?)\] concurrent (\d+)", text):
+        rows, columns = map(int, name.removeprefix("f_").split("x"))
+        workspaces.append(int(concurrent) * slots[name])
+        buckets.append(len(members.split(",")) * rows * columns * 4)
+    assert len(buckets) == 5 and min(slots.values()) > 0
+    assert max(workspaces) <= 3 * max(buckets)

@@ -158,8 +158,8 @@ func.func @old_state(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: te
 
 // -----
 
-// A transpose is materialised; a host condition reaches the kernel as a number.
-// CHECK-LABEL: func.func @transpose_and_condition
+// A host condition reaches the kernel as a number.
+// CHECK-LABEL: func.func @condition
 // CHECK-SAME: %[[W:.*]]: tensor<4x6xf32> {{.*}}, %[[G:.*]]: tensor<4x6xf32> {{.*}}, %[[M:.*]]: tensor<4x6xf32> {{.*}}, %[[S:.*]]: f64
 // CHECK: %[[C:.*]] = arith.cmpf ogt, %[[S]]
 // CHECK: %[[N:.*]] = arith.select %[[C]], %{{.*}}, %{{.*}} : f64
@@ -167,13 +167,62 @@ func.func @old_state(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: te
 // CHECK: %[[Z:.*]] = arith.constant 0.0{{.*}} : f64
 // CHECK: %[[IN:.*]] = arith.cmpf une, %{{.*}}, %[[Z]] : f64
 // CHECK: arith.select %[[IN]]
-func.func @transpose_and_condition(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
-                                   %m: tensor<4x6xf32> {kaon.role = #kaon.role<state>}, %s: f64 {kaon.role = #kaon.role<scalar>},
-                                   %step: i64 {kaon.role = #kaon.role<step>}) -> (tensor<4x6xf32>, tensor<4x6xf32>) attributes {kaon.update} {
+func.func @condition(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+                     %m: tensor<4x6xf32> {kaon.role = #kaon.role<state>}, %s: f64 {kaon.role = #kaon.role<scalar>},
+                     %step: i64 {kaon.role = #kaon.role<step>}) -> (tensor<4x6xf32>, tensor<4x6xf32>) attributes {kaon.update} {
   %two = arith.constant 2.0 : f64
   %c = arith.cmpf ogt, %s, %two : f64
   %x = arith.select %c, %g, %m : tensor<4x6xf32>
   return %x, %m : tensor<4x6xf32>, tensor<4x6xf32>
+}
+
+// -----
+
+// A transpose stands alone, between a kernel that stores its operand and one that
+// loads its result.
+// CHECK-LABEL: func.func @transposed
+// CHECK: %[[U:.*]] = kaon.kernel elementwise
+// CHECK: %[[T:.*]] = kaon.transpose %[[U]] : tensor<4x4xf32> -> tensor<4x4xf32>
+// CHECK: kaon.kernel elementwise ins(%[[T]], %{{.*}} :
+func.func @transposed(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xf32> {kaon.role = #kaon.role<grad>},
+                      %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x4xf32> attributes {kaon.update} {
+  %u = math.absf %g : tensor<4x4xf32>
+  %t = kaon.transpose %u : tensor<4x4xf32> -> tensor<4x4xf32>
+  %w1 = arith.subf %t, %w : tensor<4x4xf32>
+  return %w1 : tensor<4x4xf32>
+}
+
+// -----
+
+// All that is read and written of a kernel over 4x6 would be 4x1: a launch could
+// not tell how many columns the sum runs over, so the repeated values are stored.
+// CHECK-LABEL: func.func @hidden_columns
+// CHECK: %[[R:.*]] = kaon.kernel rows ins(%{{.*}} : tensor<4x1xf32>)
+// CHECK: kaon.reduce sum %{{.*}} along row : tensor<4x6xf32> -> tensor<4x1xf32>
+// CHECK: kaon.yield %{{.*}}, %{{.*}} : tensor<4x6xf32>, tensor<4x1xf32>
+func.func @hidden_columns(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+                          %v: tensor<4x1xf32> {kaon.role = #kaon.role<state>},
+                          %step: i64 {kaon.role = #kaon.role<step>}) -> (tensor<4x6xf32>, tensor<4x1xf32>) attributes {kaon.update} {
+  %b = kaon.broadcast %v : tensor<4x1xf32> to tensor<4x6xf32>
+  %s = kaon.reduce sum %b along row : tensor<4x6xf32> -> tensor<4x1xf32>
+  return %w, %s : tensor<4x6xf32>, tensor<4x1xf32>
+}
+
+// -----
+
+// The caller's gradient may have gaps: a view needs a copy of it. One column is
+// summed as a row.
+// CHECK-LABEL: func.func @view_of_gradient
+// CHECK-SAME: %{{.*}}: tensor<4x1xf32> {{.*}}, %[[G:.*]]: tensor<4x1xf32>
+// CHECK: %[[C:.*]] = kaon.kernel elementwise ins(%[[G]] : tensor<4x1xf32>)
+// CHECK: %[[V:.*]] = kaon.transpose %[[C]] : tensor<4x1xf32> -> tensor<1x4xf32>
+// CHECK: kaon.kernel rows ins(%[[V]] : tensor<1x4xf32>)
+// CHECK: kaon.reduce sum %{{.*}} along row : tensor<1x4xf32> -> tensor<1x1xf32>
+func.func @view_of_gradient(%w: tensor<4x1xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x1xf32> {kaon.role = #kaon.role<grad>},
+                            %v: tensor<1x1xf32> {kaon.role = #kaon.role<state>},
+                            %step: i64 {kaon.role = #kaon.role<step>}) -> (tensor<4x1xf32>, tensor<1x1xf32>) attributes {kaon.update} {
+  %s = kaon.reduce sum %g along column : tensor<4x1xf32> -> tensor<1x1xf32>
+  return %w, %s : tensor<4x1xf32>, tensor<1x1xf32>
 }
 
 // -----
