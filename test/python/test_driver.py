@@ -120,6 +120,18 @@ def test_a_warm_start_compiles_nothing_and_gives_the_same_bits() -> None:
     assert same(results[0], results[1]) and same(results[0], results[2])
 
 
+def test_bits_do_not_depend_on_threads_or_buckets() -> None:
+    entries = [MatrixEntry(tracked, *shape) for shape in [(70, 130), (130, 70), (70, 130), (70, 130), (1, 7)]]
+    together = [run(driver.compile_program(entries, threads), entries) for threads in (1, 2, 4)]
+    assert same(together[0], together[1]) and same(together[0], together[2])
+    for index, entry in enumerate(entries):
+        alone = Matrix(entry, index)
+        program = driver.compile_program([entry], threads=2)
+        for step in range(1, 5):
+            program.step(step, alone.addresses(), [[0.1, 0.9]], True)
+        assert np.array_equal(alone.values()[0], together[0][index])
+
+
 def test_equal_specialisations_share_one_function() -> None:
     entries = [
         MatrixEntry(tracked, 6, 10, name="a"),
