@@ -22,8 +22,7 @@ static bool isHalf(Type type) { return type.isBF16() || type.isF16(); }
 /// arithmetic: hosts that lack them, or whose conversions flush subnormals,
 /// give the same results as all others.
 static Type storageType(Type element) {
-  return isHalf(element) ? IntegerType::get(element.getContext(), 16)
-                          : element;
+  return isHalf(element) ? IntegerType::get(element.getContext(), 16) : element;
 }
 
 static Type elementTypeOf(Value value) {
@@ -182,6 +181,7 @@ private:
   //===--- analysis ---------------------------------------------------------//
 
   LogicalResult analyze();
+  void findFirstReads(int64_t pass);
   bool isHost(Value value) const {
     return !isa<RankedTensorType>(value.getType());
   }
@@ -225,6 +225,19 @@ private:
   Values loopOverColumns(Value begin, Value end, Value row, ValueRange init,
                          function_ref<Values(const Place &, ValueRange)> body);
 
+  using InnerBody = function_ref<Values(const Place &, ValueRange)>;
+  using InnerLoop = function_ref<Values(ValueRange, InnerBody)>;
+
+  /// Stores the results that change from one turn of the inner loop to the
+  /// next, or those that do not.
+  void storeResults(bool inside, const Place &place, Known &known);
+  /// Fetches ahead, in pass `pass`, what the next pass is the first to read:
+  /// the next pass over this row, or the first pass over the next row.
+  /// Otherwise each pass would wait for the memory that only it touches.
+  void prefetch(int64_t pass, const Place &place);
+  /// All passes over one row, or one block of columns. `innerLoop` makes a loop
+  /// over the places in it.
+  void buildItem(const Place &outer, InnerLoop innerLoop);
   void buildRows();
   void buildColumns();
 
@@ -242,10 +255,16 @@ private:
   /// Values that change from one turn of the inner loop to the next.
   llvm::DenseSet<Value> varying;
   SmallVector<ReduceOp> reductions;
-  int64_t lastPass = 0;
+  /// How many passes there are.
+  int64_t passes = 0;
+  /// Operands along the lanes of row kernels, with the first pass that reads
+  /// them.
+  llvm::MapVector<BlockArgument, int64_t> firstReads;
 
   Values data, strides, hostScalars;
   Value rows, cols;
+  /// Whether rows are too long for the first-level cache to hold several.
+  Value longRows;
 };
 
 } // namespace
@@ -312,7 +331,7 @@ LogicalResult FusedKernel::analyze() {
         }
         reductions.push_back(reduce);
         varies = false;
-        lastPass = std::max(lastPass, ++pass);
+        passes = std::max(passes, ++pass);
       }
     } else if (!isa<BroadcastOp, tensor::SplatOp, tensor::DimOp>(op) &&
                !isa_and_present<arith::ArithDialect, math::MathDialect>(
@@ -329,7 +348,40 @@ LogicalResult FusedKernel::analyze() {
       }
     }
   }
+  // The last pass stores, alone or beside the last reductions.
+  for (Value result : terminator().getOperands()) {
+    if (variesInside(cast<RankedTensorType>(result.getType()))) {
+      passes = std::max(passes, passOf.lookup(result) + 1);
+    }
+  }
+  if (schedule == Schedule::Rows) {
+    for (int64_t pass = 0; pass < passes; ++pass) {
+      findFirstReads(pass);
+    }
+  }
   return success();
+}
+
+void FusedKernel::findFirstReads(int64_t pass) {
+  SmallVector<Value> worklist;
+  for (ReduceOp op : reductionsOf(pass)) {
+    worklist.push_back(op.getInput());
+  }
+  if (pass == passes - 1) {
+    llvm::append_range(worklist, terminator().getOperands());
+  }
+  llvm::DenseSet<Value> seen;
+  while (!worklist.empty()) {
+    Value value = worklist.pop_back_val();
+    if (!varying.contains(value) || !seen.insert(value).second) {
+      continue;
+    }
+    if (auto argument = dyn_cast<BlockArgument>(value)) {
+      firstReads.insert({argument, pass});
+    } else {
+      llvm::append_range(worklist, value.getDefiningOp()->getOperands());
+    }
+  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -532,122 +584,88 @@ Values FusedKernel::loopOverColumns(
                 });
 }
 
-void FusedKernel::buildRows() {
-  b.loop(args.begin, args.end, 1, [&](Value row) {
-    Known ofRow;
-    Place place{row, Value(), Value()};
-    for (int64_t pass = 0; pass < lastPass; ++pass) {
-      evaluateInvariants(pass, place, ofRow);
-      SmallVector<ReduceOp> current = reductionsOf(pass);
-      Values init;
-      for (ReduceOp op : current) {
-        init.push_back(initialAccumulator(op));
-      }
-      Values sums = loopOverColumns(
-          b.index(0), cols, row, init,
-          [&](const Place &place, ValueRange carried) {
-            Known known = ofRow;
-            Values next;
-            for (auto [op, sum] : llvm::zip_equal(current, carried)) {
-              next.push_back(accumulate(op, sum, place, known));
-            }
-            return next;
-          });
-      for (auto [op, sum] : llvm::zip_equal(current, sums)) {
-        ofRow[op.getResult()] = finish(op, sum);
-      }
+void FusedKernel::storeResults(bool inside, const Place &place, Known &known) {
+  // All loads of a place come before its stores.
+  SmallVector<std::pair<int64_t, Value>> values;
+  for (auto [i, result] : llvm::enumerate(terminator().getOperands())) {
+    if (variesInside(cast<RankedTensorType>(result.getType())) == inside) {
+      values.push_back({i, evaluate(result, place, known)});
     }
+  }
+  for (auto [i, value] : values) {
+    storeResult(i, value, place);
+  }
+}
 
-    evaluateInvariants(lastPass, place, ofRow);
-    auto results = llvm::enumerate(terminator().getOperands());
-    auto alongLanes = [&](auto result) {
-      return liesAlongLanes(result.value().getType());
-    };
-    if (llvm::any_of(results, alongLanes)) {
-      loopOverColumns(
-          b.index(0), cols, row, {}, [&](const Place &place, ValueRange) {
-            Known known = ofRow;
-            // All loads of this place come before its stores.
-            Values values;
-            for (auto result : llvm::make_filter_range(results, alongLanes)) {
-              values.push_back(evaluate(result.value(), place, known));
-            }
-            for (auto [result, value] : llvm::zip_equal(
-                     llvm::make_filter_range(results, alongLanes), values)) {
-              storeResult(result.index(), value, place);
-            }
-            return Values();
-          });
-    }
-    Values values;
-    for (auto result : results) {
-      values.push_back(alongLanes(result)
-                           ? Value()
-                           : evaluate(result.value(), place, ofRow));
-    }
-    for (auto [i, value] : llvm::enumerate(values)) {
-      if (value) {
-        storeResult(i, value, place);
+void FusedKernel::prefetch(int64_t pass, const Place &place) {
+  if (schedule != Schedule::Rows || passes < 2 || place.mask) {
+    return;
+  }
+  bool last = pass == passes - 1;
+  Place ahead = {last ? b.add(place.row, 1) : place.row, place.column, Value()};
+  b.ifThen(longRows, [&] {
+    for (auto [argument, firstPass] : firstReads) {
+      auto type = cast<RankedTensorType>(argument.getType());
+      if (firstPass == (last ? 0 : pass + 1) && type.getDimSize(0) != 1) {
+        // To the second level: the first has no room for rows that are long.
+        LLVM::Prefetch::create(b,
+                               pointerTo(argument.getArgNumber(), type, ahead),
+                               /*rw=*/0, /*hint=*/2,
+                               /*cache=*/1);
       }
     }
   });
 }
 
-void FusedKernel::buildColumns() {
-  Value zero = b.index(0);
-  loopOverColumns(
-      args.begin, args.end, Value(), {}, [&](const Place &block, ValueRange) {
-        Known ofBlock;
-        for (int64_t pass = 0; pass < lastPass; ++pass) {
-          evaluateInvariants(pass, block, ofBlock);
-          SmallVector<ReduceOp> current = reductionsOf(pass);
-          Values init;
-          for (ReduceOp op : current) {
-            init.push_back(initialAccumulator(op));
-          }
-          Values sums =
-              b.loop(zero, rows, 1, init, [&](Value row, ValueRange carried) {
-                Known known = ofBlock;
-                Values next;
-                for (auto [op, sum] : llvm::zip_equal(current, carried)) {
-                  next.push_back(accumulate(
-                      op, sum, {row, block.column, block.mask}, known));
-                }
-                return next;
-              });
-          for (auto [op, sum] : llvm::zip_equal(current, sums)) {
-            ofBlock[op.getResult()] = finish(op, sum);
-          }
-        }
+void FusedKernel::buildItem(const Place &outer, InnerLoop innerLoop) {
+  Known ofItem;
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    evaluateInvariants(pass, outer, ofItem);
+    SmallVector<ReduceOp> current = reductionsOf(pass);
+    Values init;
+    for (ReduceOp op : current) {
+      init.push_back(initialAccumulator(op));
+    }
+    Values sums = innerLoop(init, [&](const Place &place, ValueRange carried) {
+      Known known = ofItem;
+      prefetch(pass, place);
+      Values next;
+      for (auto [op, sum] : llvm::zip_equal(current, carried)) {
+        next.push_back(accumulate(op, sum, place, known));
+      }
+      if (pass == passes - 1) {
+        storeResults(/*inside=*/true, place, known);
+      }
+      return next;
+    });
+    for (auto [op, sum] : llvm::zip_equal(current, sums)) {
+      ofItem[op.getResult()] = finish(op, sum);
+    }
+  }
+  evaluateInvariants(passes, outer, ofItem);
+  storeResults(/*inside=*/false, outer, ofItem);
+}
 
-        evaluateInvariants(lastPass, block, ofBlock);
-        auto results = llvm::enumerate(terminator().getOperands());
-        auto perRow = [&](auto result) {
-          return cast<RankedTensorType>(result.value().getType())
-                     .getDimSize(0) != 1;
-        };
-        auto emit = [&](bool wanted, const Place &place, Known &known) {
-          Values values;
-          for (auto result : results) {
-            values.push_back(perRow(result) == wanted
-                                 ? evaluate(result.value(), place, known)
-                                 : Value());
-          }
-          for (auto [i, value] : llvm::enumerate(values)) {
-            if (value) {
-              storeResult(i, value, place);
-            }
-          }
-        };
-        if (llvm::any_of(results, perRow)) {
-          b.loop(zero, rows, 1, [&](Value row) {
-            Known known = ofBlock;
-            emit(true, {row, block.column, block.mask}, known);
-          });
-        }
-        emit(false, block, ofBlock);
-        return Values();
-      });
+void FusedKernel::buildRows() {
+  longRows = b.compare(arith::CmpIPredicate::sge, cols, b.index(2048));
+  b.loop(args.begin, args.end, 1, [&](Value row) {
+    buildItem({row, Value(), Value()}, [&](ValueRange init, InnerBody body) {
+      return loopOverColumns(b.index(0), cols, row, init, body);
+    });
+  });
+}
+
+void FusedKernel::buildColumns() {
+  auto forBlock = [&](const Place &block, ValueRange) {
+    buildItem(block, [&](ValueRange init, InnerBody body) {
+      return b.loop(b.index(0), rows, 1, init,
+                    [&](Value row, ValueRange carried) {
+                      return body({row, block.column, block.mask}, carried);
+                    });
+    });
+    return Values();
+  };
+  loopOverColumns(args.begin, args.end, Value(), {}, forBlock);
 }
 
 LogicalResult FusedKernel::build(ModuleOp module, StringRef name) {

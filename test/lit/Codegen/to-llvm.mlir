@@ -3,8 +3,8 @@
 // Nothing but the llvm dialect is left, and no symbol but the kernel's.
 // CHECK-LABEL: llvm.func @row_norms
 // CHECK-NOT: unrealized_conversion_cast
-// CHECK: llvm.intr.sqrt
 // CHECK: llvm.intr.exp
+// CHECK: llvm.intr.sqrt
 // CHECK-NOT: {{(func|scf|cf|arith|math|vector)\.}}
 // CHECK-NOT: llvm.func
 func.func private @row_norms(%x: tensor<?x?xf64>) -> (tensor<?x1xf64>, tensor<?x?xf64>)
