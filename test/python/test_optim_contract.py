@@ -177,6 +177,26 @@ def test_options_compiled_in_may_change_at_the_cost_of_a_new_program() -> None:
     assert relative_error(parameter, oracle.w) < 1e-12
 
 
+def test_periods_that_do_not_go_together() -> None:
+    """Groups of period 7, 11 and 13 repeat after 1001 steps; they run in several programs, and nobody notices."""
+    params = parameters([(4, 6)] * 4, torch.float64)
+    periods = [7, 11, 13, 7]
+    optimizer = PeriodicRowwiseMuon(
+        [{"params": [p], "period": period} for p, period in zip(params, periods, strict=True)], lr=0.1
+    )
+    oracles = [MuonOracle(p.detach(), lr=0.1, period=period) for p, period in zip(params, periods, strict=True)]
+    for step in range(15):
+        set_gradients(params, step)
+        for p, oracle in zip(params, oracles, strict=True):
+            assert p.grad is not None
+            oracle.step(p.grad.numpy())
+        optimizer.step()
+    for p, oracle in zip(params, oracles, strict=True):
+        assert relative_error(p, oracle.w) < 1e-12
+    assert len(compiled_programs(optimizer)) == 2
+    assert [row.period for row in optimizer.plan(show=False)] == periods
+
+
 # -- schedulers -------------------------------------------------------------------------------------------------------
 
 SCHEDULERS: dict[str, Any] = {
@@ -559,10 +579,15 @@ def test_a_parameter_of_another_shape_is_an_error() -> None:
         (lambda p: Muon(p, nonfinite="ignore"), "expects nonfinite out of skip, raise, propagate"),
         (lambda p: Muon(p, threads=0), "expects threads of at least 1, but got 0"),
         (lambda p: PeriodicRowwiseMuon(p, period=0), "expects period as an integer of at least 1, but got 0"),
+        (lambda p: PeriodicRowwiseMuon(p, period=241), "expects period of at most 240, but got 241"),
+        (lambda p: PeriodicRowwiseMuon(p, phase=-1), "expects phase as an integer of at least 0"),
         (lambda p: PeriodicRowwiseMuon(p, period=2.0), "expects period as an integer of at least 1, but got 2.0"),
         (lambda p: PeriodicRowwiseMuon(p, row_scale="rms"), "expects row_scale out of frobenius, unit, ns_matched"),
         (lambda p: PeriodicRowwiseMuon(p, row_lr_ratio=-1), "expects row_lr_ratio to be finite and at least 0"),
-        (lambda p: PeriodicRowwiseMuon(p, phase="random"), 'expects phase as an integer or "staggered", but got'),
+        (
+            lambda p: PeriodicRowwiseMuon(p, phase="random"),
+            'expects phase as an integer of at least 0 or "staggered", but got',
+        ),
         (lambda p: AdamW(p, capturable=True), "does not support capturable=True"),
         (lambda p: AdamW(p, differentiable=True), "does not support differentiable=True"),
     ],
@@ -613,6 +638,28 @@ def test_optimizer_of_a_users_update() -> None:
         optimizer.step()
     torch.testing.assert_close(weight.detach(), w, rtol=1e-12, atol=1e-12)
     assert set(optimizer.state[bias]) == {"exp_avg", "exp_avg_sq"}
+
+
+@kaon.update
+def every_third(w: kl.param, g: kl.grad, lr: kl.scalar):
+    """Moves on every third step only."""
+    u = g if kl.every(3) else kl.zeros_like(g)
+    return w - lr * u
+
+
+@pytest.mark.parametrize("phase", [0, 1, 2])
+def test_phase_of_a_users_update(phase: int) -> None:
+    (parameter,) = parameters([(4, 6)])
+    optimizer = kaon.optimizer(every_third)([parameter], lr=1.0, phase=phase)
+    moved = []
+    for step in range(6):
+        before = parameter.detach().clone()
+        set_gradients([parameter], step)
+        optimizer.step()
+        moved.append(not torch.equal(parameter.detach(), before))
+    assert moved == [step % 3 == phase for step in range(6)]
+    with pytest.raises(ValueError, match='phase "staggered" needs a constexpr `period`'):
+        kaon.optimizer(every_third)([parameter], lr=1.0, phase="staggered")
 
 
 def test_users_update_over_everything() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -12,7 +14,7 @@ from torch._compile import _disable_dynamo
 from kaon.errors import LanguageError
 from kaon.language.coefficients import Coefficients
 
-from .bindings import Binding, check_choice
+from .bindings import MAX_PERIOD, Binding, check_choice
 from .parameters import PARAMETER_DTYPES, Route, check_parameter, compute_dtype, describe, expand_modules, route
 from .plan import Plan
 from .program import Program, Record
@@ -230,11 +232,11 @@ class KaonOptimizer(torch.optim.Optimizer):
         return programs
 
     def _build(self) -> list[Program]:
-        """The programs of the current groups: one, or one for each step count where groups joined later."""
+        """The programs of the current groups: one, unless groups joined later or their periods do not go together."""
         self._programs = None
         self._check_options()
         phases = self._phases()
-        records: dict[int, list[Record]] = {}
+        cohorts: list[_Cohort] = []
         taken: set[int] = set()
         for position, (group, routes) in enumerate(zip(self.param_groups, self._routes, strict=True)):
             if len(group["params"]) != len(routes):
@@ -242,7 +244,7 @@ class KaonOptimizer(torch.optim.Optimizer):
                     f"parameter group {position} was made with {len(routes)} parameters, but has "
                     f"{len(group['params'])} now; add parameters with add_param_group"
                 )
-            cohort = records.setdefault(group["step"], [])
+            cohort = _Cohort.joining(cohorts, group["step"], self.matrix_binding.period(group))
             names = group.get("param_names") or [None] * len(group["params"])
             for name, parameter, chosen in zip(names, group["params"], routes, strict=True):
                 index = len(taken)
@@ -252,8 +254,9 @@ class KaonOptimizer(torch.optim.Optimizer):
                 label = describe(index, name, parameter)
                 check_parameter(label, type(self).__name__, parameter)
                 active = parameter.requires_grad
-                cohort.append(
+                cohort.records.append(
                     Record(
+                        index=index,
                         parameter=parameter,
                         label=label,
                         name=name or f"parameter {index}",
@@ -264,7 +267,7 @@ class KaonOptimizer(torch.optim.Optimizer):
                         phase=phases[id(parameter)],
                     )
                 )
-        self._programs = [Program(cohort, self._threads) for cohort in records.values() if cohort]
+        self._programs = [Program(cohort.records, self._threads) for cohort in cohorts if cohort.records]
         return self._programs
 
     def _check_options(self) -> None:
@@ -282,9 +285,7 @@ class KaonOptimizer(torch.optim.Optimizer):
         count = 0
         for group, routes in zip(self.param_groups, self._routes, strict=True):
             for parameter, chosen in zip(group["params"], routes, strict=False):
-                period = self.matrix_binding.period(group) if chosen.update == MATRIX else 1
-                phase = group.get("phase", 0)
-                phases[id(parameter)] = (count if phase == "staggered" else phase) % period
+                phases[id(parameter)] = self._bindings()[chosen.update].offset(group, count)
                 count += chosen.update == MATRIX
         return phases
 
@@ -432,6 +433,26 @@ class KaonOptimizer(torch.optim.Optimizer):
                 for parameter in group["params"]:
                     if id(parameter) in pending:
                         self.state[parameter] = pending[id(parameter)]
+
+
+@dataclass
+class _Cohort:
+    """Parameters of groups that one program can step: of one step count, and of periods that repeat together soon."""
+
+    step: int
+    period: int
+    records: list[Record] = field(default_factory=list)
+
+    @classmethod
+    def joining(cls, cohorts: list[_Cohort], step: int, period: int) -> _Cohort:
+        """The first of `cohorts` that a group can join, or a new one at their end."""
+        for cohort in cohorts:
+            together = math.lcm(cohort.period, period)
+            if cohort.step == step and together <= MAX_PERIOD:
+                cohort.period = together
+                return cohort
+        cohorts.append(cls(step, period))
+        return cohorts[-1]
 
 
 def rate_ratio(rate: Any, base: Any) -> float:

@@ -115,8 +115,8 @@ class Binding(ABC):
         self.structure(group)
         self.values(group, True)
         phase = group.get("phase", 0)
-        if phase != "staggered" and (isinstance(phase, bool) or not isinstance(phase, int)):
-            raise ValueError(f'expects phase as an integer or "staggered", but got {phase!r}')
+        if phase != "staggered" and (isinstance(phase, bool) or not isinstance(phase, int) or phase < 0):
+            raise ValueError(f'expects phase as an integer of at least 0 or "staggered", but got {phase!r}')
 
     def check_matrix(self, group: Group, rows: int, cols: int, dtype: str) -> None:
         """Raises kaon.errors.LanguageError where the update cannot take matrices of this shape. The built-in updates
@@ -127,6 +127,11 @@ class Binding(ABC):
         """Steps between refreshes; 1 where the update has no period."""
         del group
         return 1
+
+    def offset(self, group: Group, index: int) -> int:
+        """How many steps later than its update says the `index`-th matrix parameter refreshes."""
+        del group, index
+        return 0
 
     def saved_structure(self, group: Group) -> dict[str, Any]:
         """Options that a checkpoint must share with the optimizer that loads it, because states depend on them."""
@@ -200,6 +205,8 @@ SCALE_ALIASES = {
 MOMENTUM_FORMS = ("lerp", "heavy_ball")
 DECAY_MODES = ("decoupled", "after", "cautious")
 NORMALIZATIONS = ("max", "add")
+MAX_PERIOD = 240
+"""What one program can tell apart: the compiler makes a sequence of launches for each kind of step."""
 ROW_SCALES = ("frobenius", "unit", "ns_matched", "calibrated")
 
 
@@ -287,7 +294,12 @@ class PeriodicRowwiseMuonBinding(MuonBinding):
         period = group["period"]
         if isinstance(period, bool) or not isinstance(period, int) or period < 1:
             raise ValueError(f"expects period as an integer of at least 1, but got {period!r}")
+        if period > MAX_PERIOD:
+            raise ValueError(f"expects period of at most {MAX_PERIOD}, but got {period}")
         return period
+
+    def offset(self, group: Group, index: int) -> int:
+        return (index if group["phase"] == "staggered" else group["phase"]) % self.period(group)
 
     def structure(self, group: Group) -> tuple[Any, ...]:
         return (
@@ -396,6 +408,11 @@ class UpdateBinding(Binding):
     def period(self, group: Group) -> int:
         period = group.get("period") if "period" in self._constexprs else None
         return period if isinstance(period, int) and not isinstance(period, bool) and period >= 1 else 1
+
+    def offset(self, group: Group, index: int) -> int:
+        if "period" in self._constexprs:
+            return (index if group["phase"] == "staggered" else group["phase"]) % self.period(group)
+        return int(group["phase"])  # the update's periods are not known here
 
     def saved_structure(self, group: Group) -> dict[str, Any]:
         return {name: group[name] for name in (*self._constexprs, "phase")}

@@ -44,16 +44,16 @@ class Plan:
     @classmethod
     def of(cls, programs: Sequence[Program]) -> Plan:
         """The plan of compiled `programs`."""
-        rows = []
+        rows: list[tuple[int, PlanRow]] = []
         for program in programs:
             step_plan = getattr(program.compiled, "plan", None)
             costs = _matrix_costs(json.loads(step_plan.to_json())) if step_plan is not None else None
             first = 0
             for record in program.records:
                 count = len(record.positions)
-                rows.append(_row(record, costs[first : first + count] if costs is not None else []))
+                rows.append((record.index, _row(record, costs[first : first + count] if costs is not None else [])))
                 first += count
-        return cls(tuple(rows))
+        return cls(tuple(row for _, row in sorted(rows, key=lambda item: item[0])))
 
     def __iter__(self) -> Any:
         return iter(self.rows)

@@ -41,6 +41,7 @@ class Record:
         "gradient_dtype",
         "gradient_stride",
         "group",
+        "index",
         "label",
         "name",
         "negate",
@@ -60,6 +61,7 @@ class Record:
     def __init__(
         self,
         *,
+        index: int,
         parameter: Tensor,
         label: str,
         name: str,
@@ -69,6 +71,7 @@ class Record:
         state: dict[str, Tensor] | None,
         phase: int,
     ) -> None:
+        self.index = index
         self.parameter = parameter
         self.label = label
         self.name = name
