@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import ctypes.util
 import importlib.metadata
 import os
@@ -115,13 +116,20 @@ def _threads() -> Finding:
     return Finding("threads", "works", f"{threads} of {os.cpu_count()} processors of the machine")
 
 
-def _shared_library(name: str, candidates: tuple[str, ...], purpose: str) -> Finding:
-    for candidate in candidates:
-        found = ctypes.util.find_library(candidate)
-        if found:
-            return Finding(name, "works", found)
-    wanted = ", ".join(f"lib{candidate}.so" for candidate in candidates)
-    return Finding(name, "absent", f"no {wanted} in the library path; {purpose}")
+def _cuda_driver() -> Finding:
+    """Whether there is a GPU that answers, not merely a library of that name."""
+    name = ctypes.util.find_library("cuda")
+    if name is None:
+        return Finding("cuda driver", "absent", "no libcuda.so in the library path; not needed for the cpu target")
+    try:
+        library = ctypes.CDLL(name)
+        count = ctypes.c_int()
+        code = library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count))
+    except (OSError, AttributeError) as error:
+        return Finding("cuda driver", "absent", f"{name}: {error}; not needed for the cpu target")
+    if code:
+        return Finding("cuda driver", "absent", f"{name} answers with error {code}; not needed for the cpu target")
+    return Finding("cuda driver", "works", f"{name}, {count.value} devices")
 
 
 def _nvrtc() -> Finding:
@@ -133,7 +141,10 @@ def _nvrtc() -> Finding:
         for file in files:
             if file.name.startswith("libnvrtc.so"):
                 return Finding("nvrtc", "works", str(file.locate()))
-    return _shared_library("nvrtc", ("nvrtc",), "not needed for the cpu target")
+    found = ctypes.util.find_library("nvrtc")
+    if found:
+        return Finding("nvrtc", "works", found)
+    return Finding("nvrtc", "absent", "no package and no libnvrtc.so has it; not needed for the cpu target")
 
 
 def findings() -> Iterator[Finding]:
@@ -150,7 +161,7 @@ def findings() -> Iterator[Finding]:
     yield _cache()
     if extension.status == "works":
         yield _needs_extension("compiler", _trial)
-    yield _shared_library("cuda driver", ("cuda",), "not needed for the cpu target")
+    yield _cuda_driver()
     yield _nvrtc()
 
 

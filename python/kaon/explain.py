@@ -153,18 +153,16 @@ def describe_plan(plan: Mapping[str, Any]) -> Iterator[str]:
             continue
         yield f"{when}:"
         for bucket in buckets:
-            yield from _describe_sequence(plan, plan["sequences"][bucket["sequence"]], bucket)
+            yield from _describe_sequence(plan, plan["sequences"][bucket["sequence"]])
 
 
-def _describe_sequence(
-    plan: Mapping[str, Any], sequence: Mapping[str, Any], bucket: Mapping[str, Any]
-) -> Iterator[str]:
+def _describe_sequence(plan: Mapping[str, Any], sequence: Mapping[str, Any]) -> Iterator[str]:
     launches = sequence["launches"]
     flops, transferred = (sum(launch[field] for launch in launches) for field in ("flops", "bytes"))
+    count = f"{len(launches)} launch{'es' if len(launches) != 1 else ''}"
     yield (
-        f"  {sequence['name']}: {len(launches)} launches, {quantity(flops, 'FLOP')}, "
-        f"{quantity(transferred, 'B')} read and written, workspace {quantity(sequence['workspaceBytes'], 'B')}"
-        f" for each of {bucket['concurrent']} matrices at a time"
+        f"  {sequence['name']}: {count}, {quantity(flops, 'FLOP')}, {quantity(transferred, 'B')} read and written, "
+        f"workspace {quantity(sequence['workspaceBytes'], 'B')}"
     )
     rows = [("kernel", "schedule", "sizes", "items", "FLOP", "bytes", "reads -> writes")]
     for launch in launches:
