@@ -196,22 +196,71 @@ std::unique_ptr<Module> Module::clone() {
   });
 }
 
+/// Splits a textual pipeline at its outer commas. An empty one has no elements.
+static SmallVector<StringRef> splitPipeline(StringRef text) {
+  SmallVector<StringRef> elements;
+  if (text.empty()) {
+    return elements;
+  }
+  int64_t depth = 0;
+  size_t start = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '(' || text[i] == '{') {
+      ++depth;
+    } else if (text[i] == ')' || text[i] == '}') {
+      --depth;
+    } else if (text[i] == ',' && depth == 0) {
+      elements.push_back(text.slice(start, i).trim());
+      start = i + 1;
+    }
+  }
+  elements.push_back(text.substr(start).trim());
+  return elements;
+}
+
+/// Adds `name`, `name{options}` or `op.name(...)` to a pipeline. Unlike MLIR's
+/// textual pipelines, and like the options of kaon-opt, a pass on functions
+/// needs no `func.func(...)` around it.
+static LogicalResult addToPipeline(StringRef element, OpPassManager &passes,
+                                   llvm::raw_ostream &errors) {
+  if (element.empty()) {
+    errors << "expects the name of a pass next to a comma, but got nothing";
+    return failure();
+  }
+  size_t end = std::min(element.find_first_of("({"), element.size());
+  StringRef name = element.take_front(end).trim();
+  StringRef options = element.drop_front(end).trim();
+  const PassRegistryEntry *entry = PassInfo::lookup(name);
+  if (!entry) {
+    entry = PassPipelineInfo::lookup(name);
+  }
+  bool isPlain = options.empty() ||
+                 (options.consume_front("{") && options.consume_back("}"));
+  if (!entry || !isPlain) {
+    return parsePassPipeline(element, passes, errors);
+  }
+  return entry->addToPipeline(passes, options, [&](const Twine &message) {
+    errors << message;
+    return failure();
+  });
+}
+
 static void runPipeline(ModuleOp module, const std::string &pipeline) {
   DiagnosticCollector collector(module.getContext());
-  // Implicit nesting: a pass on functions can be named without
-  // `func.func(...)`.
   auto passes = PassManager::on<ModuleOp>(module.getContext(),
                                           OpPassManager::Nesting::Implicit);
-  StringRef passesText(pipeline);
-  if (passesText.starts_with("builtin.module(") && passesText.ends_with(")")) {
-    passesText = passesText.drop_front(strlen("builtin.module(")).drop_back();
+  StringRef text = StringRef(pipeline).trim();
+  if (text.starts_with("builtin.module(") && text.ends_with(")")) {
+    text = text.drop_front(strlen("builtin.module(")).drop_back();
   }
-  std::string error;
-  llvm::raw_string_ostream os(error);
-  if (failed(parsePassPipeline(passesText, passes, os))) {
-    StringRef reason = StringRef(error).trim();
-    throw CompileError(
-        "cannot parse pass pipeline '" + pipeline + "': " + reason.str(), {});
+  std::string errors;
+  llvm::raw_string_ostream os(errors);
+  for (StringRef element : splitPipeline(text)) {
+    if (failed(addToPipeline(element, passes, os))) {
+      throw CompileError("cannot parse pass pipeline '" + pipeline +
+                             "': " + StringRef(errors).trim().str(),
+                         {});
+    }
   }
   if (failed(passes.run(module))) {
     collector.raise("pass pipeline '" + pipeline + "' failed");

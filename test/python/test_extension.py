@@ -106,11 +106,35 @@ def test_print_and_parse_again() -> None:
     assert 'loc("user.py":7:4)' in _C.parse(module.print(locations=True)).print(locations=True)
 
 
-@pytest.mark.parametrize("pipeline", ["canonicalize", "builtin.module(canonicalize)", "func.func(canonicalize,cse)"])
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        "canonicalize",
+        "canonicalize{max-iterations=2 top-down=false}, cse",
+        "builtin.module(canonicalize,cse)",
+        "func.func(canonicalize,cse)",
+        "cse,func.func(canonicalize)",
+    ],
+)
 def test_pipelines(pipeline: str) -> None:
     module = _C.parse(MODULE)
     module.run_pipeline(pipeline)
     assert "kaon.norm " not in str(module)
+
+
+def test_empty_pipeline_does_nothing() -> None:
+    module = _C.parse(MODULE)
+    module.run_pipeline("")
+    assert str(module) == str(_C.parse(MODULE))
+
+
+def test_passes_on_functions_need_no_nesting() -> None:
+    module = _C.parse(MODULE)
+    module.run_pipeline("kaon-expand-updates,canonicalize")
+    assert "kaon.apply" not in str(module)
+    again = _C.parse(MODULE)
+    again.run_pipeline("func.func(kaon-expand-updates,canonicalize)")
+    assert str(again) == str(module)
 
 
 def test_clone_is_independent_and_outlives_its_source() -> None:
@@ -340,7 +364,7 @@ def test_brackets_in_strings_and_comments_do_not_nest() -> None:
 
 
 @pytest.mark.parametrize(
-    "pipeline", ["no-such-pass", "canonicalize(", "canonicalize{no-such-option=1}", "func.func()x"]
+    "pipeline", ["no-such-pass", "cse,", "canonicalize(", "canonicalize{no-such-option=1}", "func.func()x"]
 )
 def test_invalid_pipelines(pipeline: str) -> None:
     module = _C.parse(MODULE)
