@@ -47,10 +47,10 @@ ROW_STEP_WORDS, ADAMW_WORDS = 5, 7
 BOUNDS = {"cold": 20.0, "warm": 1.0}
 
 
-def dit_parameters(hidden: int, depth: int) -> dict[str, nn.Parameter]:
+def dit_shapes(hidden: int, depth: int) -> dict[str, tuple[int, ...]]:
     """The trainable parameters of the DiT paper's class-conditional model for 32x32x4 latents, patch 2, 1000 classes.
 
-    Names and shapes are those of `facebookresearch/DiT`; values are random, and every parameter has a gradient.
+    Names and shapes are those of `facebookresearch/DiT`.
     """
     shapes: dict[str, tuple[int, ...]] = {}
 
@@ -71,18 +71,23 @@ def dit_parameters(hidden: int, depth: int) -> dict[str, nn.Parameter]:
         linear(f"blocks.{block}.adaLN_modulation.1", 6 * hidden, hidden)
     linear("final_layer.linear", 2 * 2 * 8, hidden)
     linear("final_layer.adaLN_modulation.1", 2 * hidden, hidden)
+    return shapes
+
+
+def dit_parameters(hidden: int, depth: int) -> dict[str, nn.Parameter]:
+    """A model's parameters with random values and gradients."""
     generator = torch.Generator().manual_seed(0)
     parameters = {}
-    for name, shape in shapes.items():
+    for name, shape in dit_shapes(hidden, depth).items():
         parameter = nn.Parameter(0.02 * torch.randn(shape, generator=generator))
         parameter.grad = 0.01 * torch.randn(shape, generator=generator)
         parameters[name] = parameter
     return parameters
 
 
-def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
+def is_hidden_matrix(name: str, shape: tuple[int, ...]) -> bool:
     """Which parameters Muon takes: `kaon.optim`'s default rules, applied to this model."""
-    return name.startswith("blocks.") and parameter.ndim == 2
+    return name.startswith("blocks.") and len(shape) == 2
 
 
 class TorchMuon(torch.optim.Optimizer):
@@ -137,11 +142,11 @@ class Subject:
 
     @property
     def matrices(self) -> list[Tensor]:
-        return [parameter for name, parameter in self.parameters.items() if is_hidden_matrix(name, parameter)]
+        return [parameter for name, parameter in self.parameters.items() if is_hidden_matrix(name, parameter.shape)]
 
     @property
     def others(self) -> list[Tensor]:
-        return [parameter for name, parameter in self.parameters.items() if not is_hidden_matrix(name, parameter)]
+        return [parameter for name, parameter in self.parameters.items() if not is_hidden_matrix(name, parameter.shape)]
 
     @property
     def elements(self) -> int:
@@ -177,7 +182,7 @@ def measure_muon(subject: Subject, repetitions: int, peak: float) -> tuple[dict[
     torch_rest = torch.optim.AdamW(subject.others, lr=1e-5, fused=True)
     plan = muon.plan(show=False)
     routed = {row.name for row in plan.rows if row.update == "muon"}
-    expected = {name for name, parameter in subject.parameters.items() if is_hidden_matrix(name, parameter)}
+    expected = {name for name, parameter in subject.parameters.items() if is_hidden_matrix(name, parameter.shape)}
     if routed != expected:
         raise SystemExit(f"{subject.name}: the peers must update the same matrices, but differ in {routed ^ expected}")
 

@@ -31,7 +31,7 @@ from dit.timing import ROUNDS, Compilation, StepTime, Stopwatch
 from dit.training import RECIPES, Recipe, RunResult, Settings, mean_and_spread
 
 TUNED = Path(__file__).parent / "dit" / "tuned.json"
-TUNING_SEED = 1000
+TUNING_SEEDS = (1000, 1001)
 GRIDS = {
     "adamw": (2e-3, 4e-3, 6e-3, 8e-3, 1.2e-2),
     "muon": (5e-3, 1e-2, 1.5e-2, 2e-2, 3e-2),
@@ -70,23 +70,23 @@ def load_rates() -> dict[str, float]:
 def tune(settings: Settings, workers: int) -> None:
     """Runs the grids on the validation images and writes what they gave and what is picked."""
     recipes = {recipe.key: recipe for recipe in RECIPES}
-    jobs = [Job(recipes[key], rate, TUNING_SEED) for key, rates in GRIDS.items() for rate in rates]
+    jobs = [Job(recipes[key], rate, seed) for seed in TUNING_SEEDS for key, rates in GRIDS.items() for rate in rates]
     results = run_jobs(jobs, settings, None, workers, "tuning")
     entries: dict[str, Any] = {}
-    for key in GRIDS:
-        grid = [
-            {"lr": result.rate, "validation_loss": round(result.loss, 5) if math.isfinite(result.loss) else None}
-            for result in results
-            if result.key == key
-        ]
+    for key, rates in GRIDS.items():
+        grid: list[dict[str, Any]] = []
+        for rate in rates:
+            losses = [result.loss for result in results if (result.key, result.rate) == (key, rate)]
+            mean = mean_and_spread(losses)[0]
+            grid.append({"lr": rate, "validation_loss": round(mean, 5) if math.isfinite(mean) else None})
         finite = [point for point in grid if point["validation_loss"] is not None]
         if not finite:
             raise SystemExit(f"every learning rate of {key} diverged: {[point['lr'] for point in grid]}")
-        best = min(finite, key=lambda point: point["validation_loss"] or 0.0)
+        best = min(finite, key=lambda point: point["validation_loss"])
         entries[key] = {"lr": best["lr"], "grid": grid}
-        losses = "  ".join(f"{point['lr']:g}: {point['validation_loss']}" for point in grid)
-        print(f"{recipes[key].label:<24} lr {best['lr']:<8g} {losses}")
-    TUNED.write_text(json.dumps({"seed": TUNING_SEED, "steps": settings.steps, "recipes": entries}, indent=2) + "\n")
+        shown = "  ".join(f"{point['lr']:g}: {point['validation_loss']}" for point in grid)
+        print(f"{recipes[key].label:<24} lr {best['lr']:<8g} {shown}")
+    TUNED.write_text(json.dumps({"seeds": TUNING_SEEDS, "steps": settings.steps, "recipes": entries}, indent=2) + "\n")
     print(f"wrote {TUNED}")
 
 

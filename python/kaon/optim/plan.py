@@ -37,23 +37,36 @@ class PlanRow:
 
 @dataclass(frozen=True)
 class Plan:
-    """All rows, in order of the optimizer's parameters. `str(plan)` is a table."""
+    """All rows, in order of the optimizer's parameters. `str(plan)` is a table.
+
+    `workspace_bytes` is what a step needs besides parameters, gradients and states; `largest_bucket_bytes` the size of
+    the parameters in the largest group that is stepped together. Both are 0 in interpreted mode.
+    """
 
     rows: tuple[PlanRow, ...]
+    workspace_bytes: int = 0
+    largest_bucket_bytes: int = 0
 
     @classmethod
     def of(cls, programs: Sequence[Program]) -> Plan:
         """The plan of compiled `programs`."""
         rows: list[tuple[int, PlanRow]] = []
+        workspace = largest_bucket = 0
         for program in programs:
             step_plan = getattr(program.compiled, "plan", None)
-            costs = _matrix_costs(json.loads(step_plan.to_json())) if step_plan is not None else None
+            costs = None
+            if step_plan is not None:
+                data = json.loads(step_plan.to_json())
+                costs = _matrix_costs(data)
+                workspace += data["workspaceBytes"]
+                largest_bucket = max(largest_bucket, _largest_bucket_bytes(data))
             first = 0
             for record in program.records:
                 count = len(record.positions)
                 rows.append((record.index, _row(record, costs[first : first + count] if costs is not None else [])))
                 first += count
-        return cls(tuple(row for _, row in sorted(rows, key=lambda item: item[0])))
+        ordered = tuple(row for _, row in sorted(rows, key=lambda item: item[0]))
+        return cls(ordered, workspace, largest_bucket)
 
     def __iter__(self) -> Any:
         return iter(self.rows)
@@ -100,6 +113,16 @@ class Plan:
         ]
         rule = "-" * max(map(len, text))
         return "\n".join([text[0], rule, *text[1:-1], rule, text[-1]])
+
+
+_ELEMENT_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
+
+
+def _largest_bucket_bytes(plan: dict[str, Any]) -> int:
+    """The most parameter bytes that one bucket of any phase holds."""
+    sizes = [matrix["rows"] * matrix["cols"] * _ELEMENT_BYTES[matrix["paramType"]] for matrix in plan["parameters"]]
+    buckets = (bucket for phase in plan["phases"] for bucket in phase)
+    return max((sum(sizes[member] for member in bucket["members"]) for bucket in buckets), default=0)
 
 
 @dataclass(frozen=True)
