@@ -19,6 +19,7 @@ if(KAON_CCACHE)
 endif()
 
 find_program(KAON_LLD NAMES ld.lld-22 ld.lld)
-if(KAON_LLD)
+# A path is understood by clang only; the runtime may be built with another compiler.
+if(KAON_LLD AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_link_options("-fuse-ld=${KAON_LLD}")
 endif()

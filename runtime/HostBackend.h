@@ -27,9 +27,9 @@ public:
   /// Row length that elementwise kernels see: 32 KiB of f32 per operand.
   static constexpr int64_t elementwiseColumns = 8192;
 
-  /// Work items of a `columns` kernel that stay together: a cache line of f32
-  /// or two of f64, so that threads do not write to the same line.
-  static constexpr int64_t columnUnit = 16;
+  /// Work items of a `columns` kernel that stay together: two cache lines of
+  /// f32, so that threads read whole lines and leave those of others alone.
+  static constexpr int64_t columnUnit = 32;
 
   /// `threads` counts the calling thread; 0 stands for the pool's limit.
   HostBackend(const KernelTable &kernels, int threads);
