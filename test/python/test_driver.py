@@ -132,6 +132,19 @@ def test_bits_do_not_depend_on_threads_or_buckets() -> None:
         assert np.array_equal(alone.values()[0], together[0][index])
 
 
+@pytest.mark.skipif(
+    not {"+avx2", "+fma"} <= set(driver.host_target()["features"].split(",")), reason="needs a processor with AVX2"
+)
+def test_bits_do_not_depend_on_the_width_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = [(70, 130), (130, 70), (1, 300), (300, 1), (33, 33)]
+    entries = [MatrixEntry(tracked, *shape, dtype, dtype) for shape in shapes for dtype in ("f32", "f64")]
+    results = []
+    for target in (driver.host_target(), _C.cpu_target("x86-64-v3", "+avx2,+fma")):
+        monkeypatch.setattr(driver, "host_target", lambda target=target: dict(target))
+        results.append(run(driver.compile_program(entries, threads=2), entries))
+    assert same(*results)
+
+
 def test_equal_specialisations_share_one_function() -> None:
     entries = [
         MatrixEntry(tracked, 6, 10, name="a"),
