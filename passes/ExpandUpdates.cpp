@@ -133,6 +133,8 @@ private:
                   double scale);
 };
 
+} // namespace
+
 Value Expander::norm(Value matrix, Along along) {
   Type element = getMatrixType(matrix).getElementType();
   if (element.isF64()) {
@@ -228,6 +230,8 @@ void Expander::expand(NewtonSchulzOp op) {
   }
   replace(op, x);
 }
+
+namespace {
 
 struct ExpandUpdatesPass
     : kaon::impl::ExpandUpdatesPassBase<ExpandUpdatesPass> {

@@ -19,17 +19,15 @@ namespace kaon {
 using namespace mlir;
 using namespace kaon;
 
-namespace {
-
 /// A product that only one op uses, which may therefore change it.
-MatmulOp getOwnProduct(Value value) {
+static MatmulOp getOwnProduct(Value value) {
   auto product = value.getDefiningOp<MatmulOp>();
   return product && !product.isPacked() && value.hasOneUse() ? product
                                                              : MatmulOp();
 }
 
 /// The scale and the matrix of `scalar * matrix`, or a null scale.
-std::pair<Value, Value> matchScale(Value value) {
+static std::pair<Value, Value> matchScale(Value value) {
   if (auto scaling = value.getDefiningOp<arith::MulFOp>()) {
     for (auto [scale, matrix] :
          {std::pair(scaling.getLhs(), scaling.getRhs()),
@@ -42,27 +40,28 @@ std::pair<Value, Value> matchScale(Value value) {
   return {Value(), value};
 }
 
-bool isMarkedSymmetric(Value matrix) {
+static bool isMarkedSymmetric(Value matrix) {
   auto product = matrix.getDefiningOp<MatmulOp>();
   return product && product.getSymmetric();
 }
 
 /// A factor that stays absent while it is one.
-Value multiply(OpBuilder &builder, Location loc, Value a, Value b) {
+static Value multiply(OpBuilder &builder, Location loc, Value a, Value b) {
   if (!a || !b) {
     return a ? a : b;
   }
   return arith::MulFOp::create(builder, loc, a, b);
 }
 
-Value negate(OpBuilder &builder, Location loc, Value factor) {
+static Value negate(OpBuilder &builder, Location loc, Value factor) {
   return factor ? arith::NegFOp::create(builder, loc, factor).getResult()
                 : createScalar(builder, loc, -1.0);
 }
 
 /// Replaces an op by a copy of a product with other factors and addend.
-void replaceByProduct(PatternRewriter &rewriter, Operation *op,
-                      MatmulOp product, Value alpha, Value beta, Value addend) {
+static void replaceByProduct(PatternRewriter &rewriter, Operation *op,
+                             MatmulOp product, Value alpha, Value beta,
+                             Value addend) {
   if (addend && !beta) {
     beta = createScalar(rewriter, op->getLoc(), 1.0);
   }
@@ -72,6 +71,8 @@ void replaceByProduct(PatternRewriter &rewriter, Operation *op,
       product.getSymmetric(), product.getSizesAttr());
   rewriter.eraseOp(product);
 }
+
+namespace {
 
 /// s * (alpha A B + beta C)  ->  (s alpha) A B + (s beta) C
 struct FoldScale : OpRewritePattern<arith::MulFOp> {

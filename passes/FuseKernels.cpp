@@ -37,18 +37,16 @@ namespace kaon {
 using namespace mlir;
 using namespace kaon;
 
-namespace {
-
 using Shape = std::array<int64_t, 2>;
 
-Shape getShape(Value matrix) {
+static Shape getShape(Value matrix) {
   ArrayRef<int64_t> shape = getMatrixType(matrix).getShape();
   return {shape[0], shape[1]};
 }
 
 /// Whether a matrix of shape `a` is one over `b`, its rows, columns or a single
 /// value.
-bool fitsInto(Shape a, Shape b) {
+static bool fitsInto(Shape a, Shape b) {
   return (a[0] == 1 || a[0] == b[0]) && (a[1] == 1 || a[1] == b[1]);
 }
 
@@ -56,7 +54,9 @@ bool fitsInto(Shape a, Shape b) {
 // Classes of ops
 //===----------------------------------------------------------------------===//
 
-enum class OpClass {
+namespace {
+
+enum class OpClass : uint8_t {
   Host,    // scalars only
   Fusible, // can be part of a kernel
   Barrier, // stands alone: reads and writes memory
@@ -64,7 +64,9 @@ enum class OpClass {
   Unsupported,
 };
 
-OpClass classify(Operation *op) {
+} // namespace
+
+static OpClass classify(Operation *op) {
   if (isa<func::ReturnOp>(op)) {
     return OpClass::Return;
   }
@@ -87,7 +89,7 @@ OpClass classify(Operation *op) {
 
 /// Numbers that a kernel's body holds itself; all others are passed as scalars,
 /// so that they do not tell kernels apart.
-bool isWellKnown(double number) {
+static bool isWellKnown(double number) {
   return number == 0.0 || number == 1.0 || number == -1.0;
 }
 
@@ -97,7 +99,7 @@ bool isWellKnown(double number) {
 
 /// The op's value by reductions along rows alone, the second one along the
 /// vector of the first one's results.
-Value reduceRows(ReduceOp op) {
+static Value reduceRows(ReduceOp op) {
   ImplicitLocOpBuilder b(op.getLoc(), op);
   Value input = op.getInput();
   auto type = getMatrixType(input);
@@ -125,7 +127,7 @@ Value reduceRows(ReduceOp op) {
 
 /// Whether a reduction reaches over several rows and has a single result: no
 /// schedule has units of work that do that.
-bool needsTwoLevels(ReduceOp op) {
+static bool needsTwoLevels(ReduceOp op) {
   return op.getAlong() == Along::All ||
          (op.getAlong() == Along::Column &&
           op.getInput().getType().getDimSize(1) == 1);
@@ -133,7 +135,7 @@ bool needsTwoLevels(ReduceOp op) {
 
 /// A transpose of a vector is a view of memory without gaps, which the caller's
 /// parameter and gradient need not be: such a vector is copied first.
-void materializeViewedArguments(func::FuncOp update) {
+static void materializeViewedArguments(func::FuncOp update) {
   for (TransposeOp transpose : update.getOps<TransposeOp>()) {
     auto argument = dyn_cast<BlockArgument>(transpose.getInput());
     if (!argument || !transpose.isView() ||
@@ -149,6 +151,8 @@ void materializeViewedArguments(func::FuncOp update) {
 //===----------------------------------------------------------------------===//
 // Analysis
 //===----------------------------------------------------------------------===//
+
+namespace {
 
 /// One kernel to be.
 struct PlannedKernel {
@@ -229,6 +233,8 @@ private:
   SmallVector<PlannedKernel> kernels;
   unsigned numStages = 0;
 };
+
+} // namespace
 
 FusionPlan::FusionPlan(func::FuncOp update) : update(update) {
   for (Operation &op : update.getBody().front()) {
@@ -331,11 +337,11 @@ bool FusionPlan::assignStage(Operation *op) {
       continue;
     }
     bool fits =
-        reduce ? *pinned == *found.pinned : fitsInto(getShape(result), *pinned);
+        reduce ? pinned == found.pinned : fitsInto(getShape(result), *pinned);
     if (!fits) {
       return cut(operand);
     }
-    if (found.pinned && *pinned != *found.pinned) {
+    if (found.pinned && pinned != found.pinned) {
       // Two different shapes meet: both sides end here.
       for (Value side : computed) {
         if (node(side).pinned) {
@@ -383,7 +389,7 @@ void FusionPlan::assignKernels() {
   auto assign = [&](Value root, std::optional<Along> direction) {
     unsigned stage = node(root).stage;
     Shape domain = getDomain(root);
-    auto kernel = findKernel(stage, domain, direction);
+    auto *kernel = findKernel(stage, domain, direction);
     if (kernel == kernels.end()) {
       kernels.push_back({stage, domain, direction, {}});
       kernel = std::prev(kernels.end());
@@ -537,6 +543,8 @@ bool FusionPlan::storeWhatIsDearToRecompute() {
 // Building kernels
 //===----------------------------------------------------------------------===//
 
+namespace {
+
 /// Moves the ops of one planned kernel into a `kaon.kernel`.
 class KernelBuilder {
 public:
@@ -566,6 +574,8 @@ private:
   IRMapping mapping;
 };
 
+} // namespace
+
 void KernelBuilder::collect(Value value) {
   if (!getMatrixType(value) || plan.isLoaded(value, kernel.stage)) {
     return;
@@ -593,7 +603,7 @@ Value KernelBuilder::getScalar(Value scalar) {
     return other == scalar || (matchPattern(other, m_Constant(&a)) &&
                                matchPattern(scalar, m_Constant(&b)) && a == b);
   };
-  auto found = llvm::find_if(scalars, isSame);
+  auto *found = llvm::find_if(scalars, isSame);
   if (found != scalars.end()) {
     return scalarArguments[found - scalars.begin()];
   }
@@ -701,6 +711,8 @@ KernelOp KernelBuilder::build() {
 //===----------------------------------------------------------------------===//
 // The pass
 //===----------------------------------------------------------------------===//
+
+namespace {
 
 struct FuseKernelsPass : kaon::impl::FuseKernelsPassBase<FuseKernelsPass> {
   void runOnOperation() override {

@@ -46,6 +46,8 @@ private:
   DenseMap<Value, Value> generators;
 };
 
+} // namespace
+
 /// The generator of a product without its addend, null if it is not known to be
 /// symmetric.
 Value SymmetryAnalysis::findProductGenerator(MatmulOp op) const {
@@ -123,6 +125,8 @@ bool SymmetryAnalysis::visit(Operation *op) {
   }
   return static_cast<bool>(generator);
 }
+
+namespace {
 
 struct MarkSymmetricPass
     : kaon::impl::MarkSymmetricPassBase<MarkSymmetricPass> {

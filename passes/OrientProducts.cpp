@@ -41,8 +41,11 @@ struct Gram {
   }
 };
 
+} // namespace
+
 /// A uniform matrix of another shape.
-Value resizeUniform(OpBuilder &builder, Value value, RankedTensorType type) {
+static Value resizeUniform(OpBuilder &builder, Value value,
+                           RankedTensorType type) {
   if (std::optional<double> number = getSplatConstant(value)) {
     return createFill(builder, value.getLoc(), *number, type);
   }
@@ -54,6 +57,8 @@ Value resizeUniform(OpBuilder &builder, Value value, RankedTensorType type) {
   return BroadcastOp::create(builder, value.getLoc(), type,
                              broadcast.getInput());
 }
+
+namespace {
 
 /// The polynomials in Gram matrices that a function computes.
 class GramPolynomials {
@@ -86,6 +91,8 @@ private:
   DenseMap<Value, Gram> grams;
   SmallVector<Family> families;
 };
+
+} // namespace
 
 std::optional<Gram> GramPolynomials::find(Operation *op) const {
   if (auto product = dyn_cast<MatmulOp>(op)) {
@@ -129,7 +136,7 @@ void GramPolynomials::visit(Operation *op) {
   }
   if (std::optional<Gram> gram = find(op)) {
     grams.insert({op->getResult(0), *gram});
-    auto family = llvm::find_if(
+    auto *family = llvm::find_if(
         families, [&](const Family &f) { return f.gram == *gram; });
     if (family == families.end()) {
       families.push_back({*gram, {}});
@@ -229,6 +236,8 @@ void GramPolynomials::orient() {
     rewrite(family);
   }
 }
+
+namespace {
 
 struct OrientProductsPass
     : kaon::impl::OrientProductsPassBase<OrientProductsPass> {

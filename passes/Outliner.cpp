@@ -38,6 +38,8 @@ private:
   Block *entry = nullptr;
 };
 
+} // namespace
+
 ShapeEraser::ShapeEraser(KernelOp kernel)
     : kernel(kernel), builder(kernel.getContext()) {
   for (auto [index, input] : llvm::enumerate(kernel.getInputs())) {
@@ -129,8 +131,6 @@ func::FuncOp ShapeEraser::build() {
   }
   return function;
 }
-
-} // namespace
 
 LaunchOp Outliner::outline(KernelOp kernel) {
   func::FuncOp function = ShapeEraser(kernel).build();

@@ -22,22 +22,20 @@ namespace kaon {
 using namespace mlir;
 using namespace kaon;
 
-namespace {
-
 /// Alignment of buffers in the workspace: one cache line.
-constexpr int64_t alignment = 64;
+static constexpr int64_t alignment = 64;
 
 /// Workspace of a program, in units of the bytes of its largest bucket.
-constexpr int64_t maxWorkspaceFactor = 3;
+static constexpr int64_t maxWorkspaceFactor = 3;
 
 /// The op whose result shares its operand's memory.
-bool isView(Operation *op) {
+static bool isView(Operation *op) {
   auto transpose = dyn_cast_or_null<TransposeOp>(op);
   return transpose && transpose.isView();
 }
 
 /// The value whose memory a value is, if it is a view.
-Value getViewed(Value value) {
+static Value getViewed(Value value) {
   while (isView(value.getDefiningOp())) {
     value = cast<TransposeOp>(value.getDefiningOp()).getInput();
   }
@@ -46,7 +44,7 @@ Value getViewed(Value value) {
 
 /// Whether an op may write a result to the memory of one of its operands,
 /// because it has read each element before it writes it.
-bool mayOverwrite(Operation *op, OpOperand &operand, OpResult result) {
+static bool mayOverwrite(Operation *op, OpOperand &operand, OpResult result) {
   if (operand.get().getType() != result.getType()) {
     return false;
   }
@@ -61,13 +59,17 @@ bool mayOverwrite(Operation *op, OpOperand &operand, OpResult result) {
          }) == 1;
 }
 
+namespace {
+
 /// An argument that an update replaces, and the value that replaces it.
 struct Target {
   BlockArgument argument;
   BufferAttr buffer;
 };
 
-SmallVector<Target> getTargets(func::FuncOp update) {
+} // namespace
+
+static SmallVector<Target> getTargets(func::FuncOp update) {
   MLIRContext *context = update.getContext();
   SmallVector<Target> targets;
   for (unsigned index : getArgumentsWithRole(update, Role::Param)) {
@@ -86,6 +88,8 @@ SmallVector<Target> getTargets(func::FuncOp update) {
 //===----------------------------------------------------------------------===//
 // Planning
 //===----------------------------------------------------------------------===//
+
+namespace {
 
 /// Plans the memory of one update.
 class Planner {
@@ -122,6 +126,8 @@ private:
   SmallVector<Buffer> buffers;
   int64_t workspace = 0;
 };
+
+} // namespace
 
 Value Planner::insertCopy(Value value) {
   OpBuilder builder(terminator);
@@ -304,6 +310,8 @@ void Planner::plan() {
 // Checking
 //===----------------------------------------------------------------------===//
 
+namespace {
+
 /// Executes a planned update on memory that holds values by name.
 class Checker {
 public:
@@ -352,6 +360,8 @@ private:
   func::FuncOp update;
   SmallVector<Entry> memory;
 };
+
+} // namespace
 
 LogicalResult Checker::execute(Operation *op) {
   for (OpOperand &operand : op->getOpOperands()) {
@@ -445,6 +455,8 @@ LogicalResult Checker::check() {
 //===----------------------------------------------------------------------===//
 // The pass
 //===----------------------------------------------------------------------===//
+
+namespace {
 
 struct PlanMemoryPass : kaon::impl::PlanMemoryPassBase<PlanMemoryPass> {
   void runOnOperation() override {

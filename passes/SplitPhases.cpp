@@ -22,22 +22,20 @@ namespace kaon {
 using namespace mlir;
 using namespace kaon;
 
-namespace {
-
-int64_t floorMod(int64_t a, int64_t b) { return ((a % b) + b) % b; }
+static int64_t floorMod(int64_t a, int64_t b) { return ((a % b) + b) % b; }
 
 /// Whether an `every` takes its first region at a residue of its update.
-bool isTaken(EveryOp every, int64_t residue) {
+static bool isTaken(EveryOp every, int64_t residue) {
   return floorMod(residue - every.getPhase(), every.getPeriod()) == 0;
 }
 
-Region &getRegionAt(EveryOp every, int64_t residue) {
+static Region &getRegionAt(EveryOp every, int64_t residue) {
   return isTaken(every, residue) ? every.getTaken() : every.getOtherwise();
 }
 
 /// Appends which branch each reachable `every` takes at a residue.
-void appendDecisions(Region &region, int64_t residue,
-                     SmallVectorImpl<char> &decisions) {
+static void appendDecisions(Region &region, int64_t residue,
+                            SmallVectorImpl<char> &decisions) {
   for (Operation &op : region.getOps()) {
     if (auto every = dyn_cast<EveryOp>(op)) {
       decisions.push_back(isTaken(every, residue) ? '1' : '0');
@@ -47,7 +45,7 @@ void appendDecisions(Region &region, int64_t residue,
 }
 
 /// Replaces every `every` by the branch it takes at a residue.
-void resolve(func::FuncOp update, int64_t residue) {
+static void resolve(func::FuncOp update, int64_t residue) {
   IRRewriter rewriter(update.getContext());
   // A branch may hold further ones, which its inlining brings to the surface.
   while (true) {
@@ -65,6 +63,8 @@ void resolve(func::FuncOp update, int64_t residue) {
   }
   eraseDeadOps(update);
 }
+
+namespace {
 
 struct SplitPhasesPass : kaon::impl::SplitPhasesPassBase<SplitPhasesPass> {
   using SplitPhasesPassBase::SplitPhasesPassBase;

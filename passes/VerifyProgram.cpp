@@ -22,13 +22,12 @@ namespace kaon {
 using namespace mlir;
 using namespace kaon;
 
-namespace {
-
 /// Verifies that an op is one that updates are made of:
 /// - update math, elementwise math or host scalar math
 /// - arithmetic on matrices of the compute type
 /// - a `kaon.every` asks for the update's own step
-LogicalResult verifyOp(Operation *op, func::FuncOp update, Type computeType) {
+static LogicalResult verifyOp(Operation *op, func::FuncOp update,
+                              Type computeType) {
   if (auto every = dyn_cast<EveryOp>(op)) {
     unsigned step = getArgumentsWithRole(update, Role::Step).front();
     if (every.getStep() != update.getArgument(step)) {
@@ -60,7 +59,7 @@ LogicalResult verifyOp(Operation *op, func::FuncOp update, Type computeType) {
   return success();
 }
 
-LogicalResult verifyUpdate(func::FuncOp update) {
+static LogicalResult verifyUpdate(func::FuncOp update) {
   if (!update.getBody().hasOneBlock()) {
     return update.emitOpError() << "is an update and expects 1 block, but has "
                                 << update.getBody().getBlocks().size();
@@ -85,7 +84,7 @@ LogicalResult verifyUpdate(func::FuncOp update) {
 /// Verifies that:
 /// - matrices have names of their own
 /// - updates that share a scalar set read as many scalars
-LogicalResult verifyProgram(ProgramOp program, SymbolTable &symbols) {
+static LogicalResult verifyProgram(ProgramOp program, SymbolTable &symbols) {
   llvm::StringMap<ParameterOp> names;
   DenseMap<int64_t, ParameterOp> scalarSets;
   auto countScalars = [&](ParameterOp parameter) {
@@ -117,6 +116,8 @@ LogicalResult verifyProgram(ProgramOp program, SymbolTable &symbols) {
   }
   return success();
 }
+
+namespace {
 
 struct VerifyProgramPass
     : kaon::impl::VerifyProgramPassBase<VerifyProgramPass> {
