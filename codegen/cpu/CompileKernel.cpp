@@ -22,7 +22,6 @@
 #include "llvm/IR/Module.h"
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Passes/PassBuilder.h"
-#include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
 #include "llvm/Transforms/Utils/Cloning.h"
 
@@ -52,12 +51,7 @@ void addLowerToLLVMPasses(OpPassManager &pm) {
 
 static std::unique_ptr<llvm::TargetMachine>
 createTargetMachine(const CpuTarget &target, unsigned optLevel, Location loc) {
-  static const bool initialized = [] {
-    llvm::InitializeNativeTarget();
-    llvm::InitializeNativeTargetAsmPrinter();
-    return true;
-  }();
-  (void)initialized;
+  initializeHostCodegen();
   std::string error;
   llvm::Triple triple(target.triple);
   const llvm::Target *llvmTarget =

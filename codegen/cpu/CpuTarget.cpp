@@ -5,6 +5,7 @@
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringMap.h"
+#include "llvm/Support/TargetSelect.h"
 #include "llvm/TargetParser/Host.h"
 #include "llvm/TargetParser/Triple.h"
 
@@ -48,6 +49,15 @@ static TileParameters chooseTile(const Triple &triple, StringRef features) {
     tile.nr = 16;
   }
   return tile;
+}
+
+void initializeHostCodegen() {
+  static const bool once = [] {
+    InitializeNativeTarget();
+    InitializeNativeTargetAsmPrinter();
+    return true;
+  }();
+  (void)once;
 }
 
 CpuTarget CpuTarget::get(StringRef triple, StringRef cpu, StringRef features) {

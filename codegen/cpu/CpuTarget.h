@@ -48,6 +48,10 @@ struct CpuTarget {
                        llvm::StringRef features);
 };
 
+/// Makes LLVM's code generator for the host available; from any thread, any
+/// number of times.
+void initializeHostCodegen();
+
 } // namespace kaon::cpu
 
 #endif // KAON_CODEGEN_CPU_CPUTARGET_H

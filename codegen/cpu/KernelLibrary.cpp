@@ -2,10 +2,11 @@
 
 #include "codegen/cpu/KernelLibrary.h"
 
+#include "codegen/cpu/CpuTarget.h"
+
 #include "llvm/ExecutionEngine/Orc/ExecutionUtils.h"
 #include "llvm/ExecutionEngine/Orc/LLJIT.h"
 #include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/TargetSelect.h"
 
 using namespace llvm;
 
@@ -16,8 +17,7 @@ KernelLibrary::KernelLibrary(std::unique_ptr<orc::LLJIT> jit)
 KernelLibrary::~KernelLibrary() = default;
 
 Expected<std::unique_ptr<KernelLibrary>> KernelLibrary::create() {
-  InitializeNativeTarget();
-  InitializeNativeTargetAsmPrinter();
+  initializeHostCodegen();
   // Kernels have no constructors and no thread-local data: no platform needed.
   auto jit =
       orc::LLJITBuilder().setPlatformSetUp(orc::setUpInactivePlatform).create();
