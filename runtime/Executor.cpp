@@ -223,6 +223,10 @@ Status Executor::checkArguments(const KaonStep &arguments) const {
                            stepPlan.scalarSets.size(), " scalar sets, but got ",
                            arguments.num_scalars);
   }
+  if (arguments.num_scalars > 0 && !arguments.scalars) {
+    return Status::failure("step: expects a pointer to ", arguments.num_scalars,
+                           " scalar sets, but got null");
+  }
   for (int64_t i = 0; i < arguments.num_scalars; ++i) {
     const std::vector<std::string> &names = stepPlan.scalarSets[i].names;
     const KaonScalars &scalars = arguments.scalars[i];

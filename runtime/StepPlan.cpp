@@ -24,9 +24,9 @@ constexpr std::string_view schedules[] = {"elementwise", "rows", "columns",
 constexpr std::string_view bufferKinds[] = {"param", "grad", "state",
                                             "workspace"};
 
-// Shapes and sizes above this are refused, so that products of two dimensions
-// and an element size stay far from the end of int64_t.
-constexpr int64_t maxDimension = int64_t(1) << 28;
+// Matrices with more elements than this are refused, so that numbers of bytes
+// stay far from the end of int64_t.
+constexpr int64_t maxElements = int64_t(1) << 48;
 constexpr int64_t maxBytes = int64_t(1) << 60;
 
 template <typename Enum, size_t n>
@@ -47,15 +47,16 @@ std::string shape(int64_t rows, int64_t cols, ElementType type) {
 }
 
 bool isValidShape(int64_t rows, int64_t cols) {
-  return rows >= 1 && cols >= 1 && rows <= maxDimension && cols <= maxDimension;
+  return rows >= 1 && cols >= 1 && rows <= maxElements / cols;
 }
 
 Status checkShape(const std::string &path, int64_t rows, int64_t cols) {
   if (isValidShape(rows, cols)) {
     return Status::success();
   }
-  return Status::failure(path, ": expects between 1 and ", maxDimension,
-                         " rows and columns, but got ", rows, "x", cols);
+  return Status::failure(
+      path, ": expects at least one row and one column and at most ",
+      maxElements, " elements, but got ", rows, "x", cols);
 }
 
 Status checkIndex(const std::string &path, std::string_view what, int64_t index,
@@ -229,9 +230,9 @@ Status validateLaunch(const std::string &path, const Launch &launch,
                            ", but got ", launch.sizes.size());
   }
   for (size_t i = 0; i < launch.sizes.size(); ++i) {
-    if (launch.sizes[i] < 1 || launch.sizes[i] > maxDimension) {
-      return Status::failure(path, ".sizes[", i, "]: expects between 1 and ",
-                             maxDimension, ", but got ", launch.sizes[i]);
+    for (size_t j = 0; j < i; ++j) {
+      KAON_RETURN_IF_ERROR(
+          checkShape(path + ".sizes", launch.sizes[j], launch.sizes[i]));
     }
   }
   KAON_RETURN_IF_ERROR(checkItems(path, schedule, launch));

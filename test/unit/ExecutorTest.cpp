@@ -376,6 +376,8 @@ TEST_F(ExecutorTest, SaysWhatIsWrongBeforeAnythingChanges) {
        "step: expects a pointer to 9 buffers, but got null"},
       {[](KaonStep &step, auto &, auto &) { step.num_scalars = 0; },
        "step: expects values for 1 scalar sets, but got 0"},
+      {[](KaonStep &step, auto &, auto &) { step.scalars = nullptr; },
+       "step: expects a pointer to 1 scalar sets, but got null"},
       {[](KaonStep &, auto &, KaonScalars &scalars) { scalars.count = 1; },
        "scalar set 0: expects 2 values (lr, mu), but got 1"},
       {[](KaonStep &, auto &, KaonScalars &scalars) {

@@ -114,8 +114,14 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrong) {
     const char *message;
   } cases[] = {
       {[](StepPlan &plan) { plan.parameters[0].rows = 0; },
-       "parameters[0]: expects between 1 and 268435456 rows and columns, but "
-       "got 0x70"},
+       "parameters[0]: expects at least one row and one column and at most "
+       "281474976710656 elements, but got 0x70"},
+      {[](StepPlan &plan) {
+         plan.parameters[0].rows = plan.parameters[0].cols = int64_t(1) << 40;
+       },
+       "parameters[0]: expects at least one row and one column and at most "
+       "281474976710656 elements, but got "
+       "1099511627776x1099511627776"},
       {[](StepPlan &plan) { plan.parameters[1].scalarSet = 1; },
        "parameters[1].scalarSet: expects a scalar set below 1, but got 1"},
       {[](StepPlan &plan) {
@@ -144,8 +150,8 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrong) {
        "sequences[0].launches[0].sizes: expects 2 sizes for the schedule rows, "
        "but got 1"},
       {[](StepPlan &plan) { plan.sequences[0].launches[0].sizes[1] = -1; },
-       "sequences[0].launches[0].sizes[1]: expects between 1 and 268435456, "
-       "but got -1"},
+       "sequences[0].launches[0].sizes: expects at least one row and one "
+       "column and at most 281474976710656 elements, but got 40x-1"},
       {[](StepPlan &plan) { plan.sequences[0].launches[0].items = 41; },
        "sequences[0].launches[0].items: expects 40 for the schedule rows and "
        "sizes 40x70, but got 41"},
