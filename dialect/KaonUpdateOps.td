@@ -228,6 +228,10 @@ def Kaon_TransposeOp : Kaon_MathOp<"transpose", [InferTypeOpAdaptor]> {
       auto shape = getInput().getType().getShape();
       return shape[0] == 1 || shape[1] == 1;
     }
+    /// A view moves nothing.
+    int64_t getBytes() {
+      return isView() ? 0 : ::kaon::getMovedBytes(getOperation());
+    }
   }];
 }
 
