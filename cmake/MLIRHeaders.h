@@ -1,4 +1,5 @@
-//===-- MLIRHeaders.h - precompiled MLIR headers ----------------------------===//
+//===-- MLIRHeaders.h - precompiled MLIR headers
+//----------------------------===//
 //
 // Parsing MLIR's headers is most of the cost of compiling a pass, so that they
 // are precompiled once for the whole compiler half.

@@ -115,9 +115,7 @@ class CompiledKernel:
     @property
     def assembly(self) -> str | None: ...
 
-def compile_kernel(
-    text: str, target: Mapping[str, Any], opt_level: int = 3, dump: str | None = None
-) -> CompiledKernel:
+def compile_kernel(text: str, target: Mapping[str, Any], opt_level: int = 3, dump: str | None = None) -> CompiledKernel:
     """Compile the text of a :class:`KernelSource`. Releases the interpreter lock.
 
     Args:

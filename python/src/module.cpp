@@ -7,7 +7,8 @@
 PYBIND11_MODULE(_C, m) {
   m.doc() = "Kaon's compiler and runtime.";
   // The registry of passes is global: once per process, whatever imports us.
-  static const bool registered = (kaon::registerAllPasses(), kaon::cpu::registerCpuPasses(), true);
+  static const bool registered =
+      (kaon::registerAllPasses(), kaon::cpu::registerCpuPasses(), true);
   (void)registered;
   kaon::python::bindIr(m);
   kaon::python::bindCodegen(m);
