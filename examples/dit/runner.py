@@ -64,6 +64,9 @@ def _run_job(job: Job) -> RunResult:
         if unreported >= REPORT_EVERY:
             worker.progress.put(unreported)
             unreported = 0
+            parent = multiprocessing.parent_process()
+            if parent is not None and not parent.is_alive():
+                os._exit(1)  # the comparison was killed; nobody waits for this run
 
     return train(job.recipe, job.rate, job.seed, worker.splits, worker.settings, worker.classifier, advance)
 
