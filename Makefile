@@ -9,7 +9,7 @@ PRESET ?= dev
 BUILD := build/$(PRESET)
 VENV := $(if $(KAON_VENV),$(KAON_VENV),.venv)
 PYTHON := $(VENV)/bin/python
-export PYTHONPATH := $(CURDIR)/$(BUILD)/python
+export PYTHONPATH := $(CURDIR)/$(BUILD)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
 .PHONY: demo test build setup bench-step lint doc asan clean

@@ -86,7 +86,7 @@ def main() -> int:
     reports = build / "reports"
     reports.mkdir(parents=True, exist_ok=True)
     environment = {
-        "PYTHONPATH": str(build / "python"),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(build / "python"), os.environ.get("PYTHONPATH")])),
         "KAON_BUILD_DIR": str(build),
         # Compiled kernels of a test run neither come from nor go to the user's own cache.
         "KAON_CACHE_DIR": str(build / "test-kernel-cache"),
