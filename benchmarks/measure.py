@@ -88,9 +88,9 @@ def stream_candidates(elements: int) -> dict[str, tuple[int, Callable[[], object
     """
     a, b, c = (torch.full((elements,), 0.5) for _ in range(3))
     return {
-        "a *= s (2 words)": (2, lambda: a.mul_(1.0)),
-        "a += s * b (3 words)": (3, lambda: a.add_(b, alpha=1e-9)),
-        "a += s * b * c (4 words)": (4, lambda: a.addcmul_(b, c, value=1e-9)),
+        "stream a *= s": (2, lambda: a.mul_(1.0)),
+        "stream a += s * b": (3, lambda: a.add_(b, alpha=1e-9)),
+        "stream a += s * b * c": (4, lambda: a.addcmul_(b, c, value=1e-9)),
     }
 
 
