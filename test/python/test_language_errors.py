@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import pickle
 import re
 import sys
 import tempfile
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -176,6 +178,17 @@ def test_errors_are_a_closed_family() -> None:
     kinds = [kind for kind in public if isinstance(kind, type) and issubclass(kind, Exception)]
     assert all(issubclass(kind, errors.KaonError) for kind in kinds)
     assert kaon.errors is errors
+
+
+def test_errors_are_known_by_their_public_name() -> None:
+    for name in errors.__all__:
+        public = getattr(errors, name)
+        assert f"{public.__module__}.{public.__qualname__}" == f"kaon.errors.{name}"
+    error = errors.ShapeError("message", hint="hint", location=errors.SourceLocation("file", 1, 2, 3))
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is errors.ShapeError and str(copy) == str(error)
+    assert b"kaon.errors" in pickle.dumps(error)
+    assert "".join(traceback.format_exception_only(error)).startswith("kaon.errors.ShapeError: message\n  --> file:1:2")
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def test_b67_command_line_program_reports_columns() -> None:
     broken = DECAY.replace("0.0 * g", "0.0 @ g")
     result = run("-c", broken + PRINT)
     assert result.stderr.endswith(
-        "kaon.compiler.errors.UpdateTypeError: `@` expects a matrix, but got the constant 0.0\n"
+        "kaon.errors.UpdateTypeError: `@` expects a matrix, but got the constant 0.0\n"
         "  --> <string>:8:25, in `decay`\n"
         "    8 |     return w - lr * w - 0.0 @ g\n"
         "      |                         ^^^^^^^\n"

@@ -188,3 +188,9 @@ class InternalError(LanguageError):
 
 class CallError(LanguageError, TypeError):
     """A ``kaon.language`` function, an update or a helper called from plain Python."""
+
+
+# Users meet, catch and pickle them under their public name.
+for _error in (KaonError, LanguageError, *LanguageError.__subclasses__(), *UpdateValueError.__subclasses__()):
+    _error.__module__ = "kaon.errors"
+SourceLocation.__module__ = "kaon.errors"

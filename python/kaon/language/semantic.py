@@ -76,6 +76,8 @@ _IN_PLACE = {
     "zero_": "kl.zeros_like(x)",
 }
 
+_NOT_NEGATIVE, _POSITIVE = "a constant of at least 0", "a constant above 0"
+
 AXES = ("row", "column", "all")
 MOMENTUM_FORMS = ("lerp", "heavy_ball")
 NORMALIZE_FORMS = ("max", "add", "none")
@@ -358,11 +360,20 @@ class Semantic:
 
     # ---- elementwise -------------------------------------------------------------------------------------------------
 
-    def _map(self, name: str, x: Value, constant: Callable[[float], float], operation: str) -> Value:
+    def _map(
+        self, name: str, x: Value, constant: Callable[[float], float], operation: str, domain: str | None = None
+    ) -> Value:
+        """``domain``: the constants that ``constant`` is defined for, where it isn't defined for all."""
         what = f"`kl.{name}`"
         if isinstance(x, Const):
             if not is_number(x.value):
                 raise UpdateTypeError(f"{what} expects a matrix or a number, but got {x.describe()}", argument="x")
+            if domain and x.value <= 0 and not (x.value == 0 and domain == _NOT_NEGATIVE):
+                raise UpdateValueError(
+                    f"{what} expects {domain}, but got {x.describe()}",
+                    hint="where the sign depends on a shape or an option, bound it first: max(x, ...)",
+                    argument="x",
+                )
             return Const(self.evaluate(lambda: constant(x.value), what))
         self._refuse_condition(x, what)
         if isinstance(x, Tensor):
@@ -370,12 +381,12 @@ class Semantic:
         return self._emit_host(f"{operation} {{}}", [self.host(x, what, "x")])
 
     def sqrt(self, x: Value) -> Value:
-        return self._map("sqrt", x, math.sqrt, "math.sqrt")
+        return self._map("sqrt", x, math.sqrt, "math.sqrt", _NOT_NEGATIVE)
 
     def rsqrt(self, x: Value) -> Value:
         if isinstance(x, HostScalar):
             return self.binary("/", Const(1.0), self.sqrt(x))
-        return self._map("rsqrt", x, lambda value: 1.0 / math.sqrt(value), "math.rsqrt")
+        return self._map("rsqrt", x, lambda value: 1.0 / math.sqrt(value), "math.rsqrt", _POSITIVE)
 
     def abs(self, x: Value) -> Value:
         return self._map("abs", x, abs, "math.absf")
@@ -384,7 +395,7 @@ class Semantic:
         return self._map("exp", x, math.exp, "math.exp")
 
     def log(self, x: Value) -> Value:
-        return self._map("log", x, math.log, "math.log")
+        return self._map("log", x, math.log, "math.log", _POSITIVE)
 
     def floor(self, x: Value) -> Value:
         return self._map("floor", x, math.floor, "math.floor")
