@@ -49,7 +49,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_update_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("update", help="module:update, or path/to/file.py:update")
-    parser.add_argument("--shape", action="append", required=True, metavar="MxN", help="rows x columns; may repeat")
+    parser.add_argument(
+        "--shape",
+        action="append",
+        required=True,
+        metavar="MxN",
+        help="rows x columns, or N for one dimension; may repeat",
+    )
     parser.add_argument("--dtype", choices=_DTYPES, default="f32", help="of the parameter (default: f32)")
     parser.add_argument("--grad-dtype", choices=_DTYPES, help="of the gradient (default: the parameter's)")
     parser.add_argument(

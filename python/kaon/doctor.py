@@ -112,8 +112,10 @@ def _cache() -> Finding:
 
 
 def _threads() -> Finding:
-    threads = knobs.runtime.num_threads or knobs.available_cores()
-    return Finding("threads", "works", f"{threads} of {os.cpu_count()} processors of the machine")
+    cores = f"{knobs.available_cores()} of {os.cpu_count()} processors of the machine"
+    if knobs.runtime.num_threads:
+        return Finding("threads", "works", f"{knobs.runtime.num_threads}, as KAON_NUM_THREADS says; {cores}")
+    return Finding("threads", "works", f"{cores}; kaon.optim takes as many of them as torch.get_num_threads()")
 
 
 def _cuda_driver() -> Finding:
@@ -126,7 +128,8 @@ def _cuda_driver() -> Finding:
         count = ctypes.c_int()
         code = library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count))
     except (OSError, AttributeError) as error:
-        return Finding("cuda driver", "absent", f"{name}: {error}; not needed for the cpu target")
+        reason = str(error).removeprefix(f"{name}: ")  # which the loader's own message names already
+        return Finding("cuda driver", "absent", f"{name}: {reason}; not needed for the cpu target")
     if code:
         return Finding("cuda driver", "absent", f"{name} answers with error {code}; not needed for the cpu target")
     return Finding("cuda driver", "works", f"{name}, {count.value} devices")
@@ -172,4 +175,6 @@ def report(write: Callable[[str], object]) -> bool:
         write(f"{finding.status:7}{finding.name:12}{finding.detail}\n")
         healthy &= finding.status != "broken"
     write(f"\nenvironment variables\n{knobs.describe()}\n")
+    for name, close in knobs.unknown_variables().items():
+        write(f"{name} has no effect: no such variable" + (f", did you mean {close}?\n" if close else "\n"))
     return healthy

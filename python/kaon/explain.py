@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kaon import driver
+from kaon import driver, knobs
 
 if TYPE_CHECKING:
     from kaon.compiler.update import Update
 
-SECTIONS = ("dsl", "kaon", "simplified", "scheduled", "kernels", "assembly", "plan")
+SECTIONS = knobs.STAGES
 """What can be shown, in the order of compilation."""
 
 DEFAULT_SECTIONS = ("dsl", "kaon", "simplified", "plan")
@@ -70,11 +70,12 @@ def _import_file(path: Path) -> Any:
 
 
 def parse_shape(text: str) -> tuple[int, int]:
-    """``1152x4608`` as rows and columns."""
-    found = re.fullmatch(r"(\d+)\s*[x,]\s*(\d+)", text.strip())
-    if not found or "0" in found.groups():
-        raise ExplainError(f"expects a shape such as 1152x4608, but got {text!r}")
-    return int(found[1]), int(found[2])
+    """``1152x4608`` as rows and columns; ``1152``, for one dimension, as the one row it is stepped as."""
+    found = re.fullmatch(r"(?:(\d+)\s*[x,]\s*)?(\d+)", text.strip())
+    rows, cols = (int(found[1] or 1), int(found[2])) if found else (0, 0)
+    if rows == 0 or cols == 0:
+        raise ExplainError(f"expects a shape such as 1152x4608 or 1152, but got {text!r}")
+    return rows, cols
 
 
 def parse_constexpr(text: str) -> tuple[str, Any]:
@@ -116,8 +117,9 @@ def explain(
             parts.append(_titled("what a step runs", "\n".join(describe_plan(json.loads(lowered.plan_json)))))
         elif section == "kernels":
             parts += [_titled(f"kernel {kernel.name}", kernel.text) for kernel in lowered.kernels]
-        elif section == "assembly":
-            parts += [_titled(f"assembly of {kernel.name}", _assembly(kernel)) for kernel in lowered.kernels]
+        elif section in ("llvm", "assembly"):
+            title = {"llvm": "LLVM IR", "assembly": "assembly"}[section]
+            parts += [_titled(f"{title} of {kernel.name}", _compiled(kernel, section)) for kernel in lowered.kernels]
         else:
             parts.append(_titled(_STAGE_TITLES[section], lowered.stages[section]))
     return "\n\n".join(parts) + "\n"
@@ -134,11 +136,9 @@ def _titled(title: str, text: str) -> str:
     return f"==== {title}\n{text.rstrip()}"
 
 
-def _assembly(kernel: driver.Kernel) -> str:
-    compiled = driver.extension().compile_kernel(
-        kernel.text, driver.host_target(), driver.OPTIMIZATION_LEVEL, "assembly"
-    )
-    return str(compiled.assembly)
+def _compiled(kernel: driver.Kernel, section: str) -> str:
+    compiled = driver.extension().compile_kernel(kernel.text, driver.host_target(), driver.OPTIMIZATION_LEVEL, section)
+    return str(compiled.llvm_ir if section == "llvm" else compiled.assembly)
 
 
 def describe_plan(plan: Mapping[str, Any]) -> Iterator[str]:
@@ -181,9 +181,28 @@ def _describe_sequence(plan: Mapping[str, Any], sequence: Mapping[str, Any]) -> 
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        yield "    " + "  ".join([*cells, row[-1]])
+    lines = ["  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows]
+    yield "    " + lines[0]
+    for repeated, times in fold(lines[1:]):
+        for index, line in enumerate(repeated):
+            bracket = "|" if index < len(repeated) - 1 else f"| {times} times"
+            yield f"    {line}" if times == 1 else f"    {line}  {bracket}"
+
+
+def fold(lines: Sequence[str]) -> Iterator[tuple[Sequence[str], int]]:
+    """``lines`` as blocks and how often each comes in a row: the block that saves most at each place."""
+    start = 0
+    while start < len(lines):
+        best, times = 1, 1
+        for length in range(1, (len(lines) - start) // 2 + 1):
+            block = lines[start : start + length]
+            count = 1
+            while lines[start + count * length : start + (count + 1) * length] == block:
+                count += 1
+            if (count - 1) * length > (times - 1) * best:
+                best, times = length, count
+        yield lines[start : start + best], times
+        start += best * times
 
 
 def _operand(operand: Mapping[str, Any]) -> str:

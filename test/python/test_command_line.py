@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,10 @@ import kaon.language as kl
 NOT_AN_UPDATE = 3
 
 @kaon.update
-def periodic(w: kl.param, g: kl.grad, m: kl.state, lr: kl.scalar, *, period: kl.constexpr = 3):
+def periodic(w: kl.param, g: kl.grad, m: kl.state, lr: kl.scalar, *, period: kl.constexpr = 3, steps: kl.constexpr = 2):
     u, m = kl.momentum(g, m, 0.95)
     if kl.every(period):
-        o = kl.newton_schulz(u, steps=2)
+        o = kl.newton_schulz(u, steps=steps)
     else:
         o = kl.row_normalize(u)
     return kl.apply(w, o, lr), m
@@ -71,6 +72,22 @@ def test_the_work_of_a_plan_is_that_of_the_formula(file: str) -> None:
     assert 0.6 * dense < millions * 1e6 < 1.15 * dense
 
 
+def test_repeated_launches_are_folded(file: str) -> None:
+    update = explain.find_update(f"{file}:periodic")
+    plan = explain.explain(update, (24, 40), sections=("plan",), constexprs={"steps": 7})
+    symmetric = [line for line in plan.splitlines() if line.strip().startswith("matmul_symmetric_f32")]
+    assert len(symmetric) < 7 and symmetric[0].endswith("  |") and "| 6 times\n" in plan
+    lines = ["a", "b", "c", "b", "c", "b", "c", "d", "d", "a"]
+    folded = list(explain.fold(lines))
+    assert folded == [(["a"], 1), (["b", "c"], 3), (["d"], 2), (["a"], 1)]
+    assert [line for block, count in folded for line in block * count] == lines
+
+
+def test_explain_takes_one_dimension(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", f"{file}:periodic", "--shape", "48", "--show", "plan"]) == 0
+    assert capsys.readouterr().out.startswith("periodic on 1x48,")
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -79,8 +96,8 @@ def test_the_work_of_a_plan_is_that_of_the_formula(file: str) -> None:
         (["nowhere.py:u", "--shape", "4x6"], "expects a Python file, but 'nowhere.py' is none"),
         (["no_such_module_at_all:u", "--shape", "4x6"], "cannot import 'no_such_module_at_all'"),
         (["periodic", "--shape", "4x6"], "expects module:update, but got 'periodic'"),
-        (["{}:periodic", "--shape", "4"], "expects a shape such as 1152x4608, but got '4'"),
-        (["{}:periodic", "--shape", "0x6"], "expects a shape such as 1152x4608, but got '0x6'"),
+        (["{}:periodic", "--shape", "4x"], "expects a shape such as 1152x4608 or 1152, but got '4x'"),
+        (["{}:periodic", "--shape", "0x6"], "expects a shape such as 1152x4608 or 1152, but got '0x6'"),
         (["{}:periodic", "--shape", "4x6", "--constexpr", "period"], "expects name=value, but got 'period'"),
         (["{}:periodic", "--shape", "4x6", "--constexpr", "perod=2"], "no constexpr `perod`"),
         (["{}:periodic", "--shape", "4x6", "--show", "assembler"], "--show expects names out of"),
@@ -124,6 +141,18 @@ def test_doctor_finds_this_machine_healthy(file: str, capsys: pytest.CaptureFixt
     for name in ("python", "numpy", "extension", "llvm", "host", "threads", "cache", "compiler"):
         assert found[name] == "works", out
     assert "relative error" in out and "KAON_CACHE_DIR" in out
+
+
+def test_doctor_lists_misspelt_variables(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KAON_DUPM", "1")
+    monkeypatch.setattr(ctypes.util, "find_library", lambda name: "libkaon-nowhere.so.1")
+    main(["doctor"])
+    out = capsys.readouterr().out
+    assert "KAON_DUPM has no effect: no such variable, did you mean KAON_DUMP?\n" in out
+    (line,) = (line for line in out.splitlines() if line.startswith("absent cuda driver"))
+    assert line.count("libkaon-nowhere.so.1") == 1
 
 
 def test_doctor_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
