@@ -57,10 +57,13 @@ def make_key(*fields: str | bytes) -> str:
 
 
 def default_directory() -> Path | None:
-    """``KAON_CACHE_DIR``, else ``$XDG_CACHE_HOME/kaon``, else ``~/.cache/kaon``; None where there is no home."""
+    """``KAON_CACHE_DIR``, else ``$XDG_CACHE_HOME/kaon``, else ``~/.cache/kaon``; None where there is no home.
+
+    As the XDG base directory specification demands, a relative ``XDG_CACHE_HOME`` is ignored.
+    """
     if knobs.cache.directory is not None:
         return knobs.cache.directory
-    if knobs.cache.user_cache is not None:
+    if knobs.cache.user_cache is not None and knobs.cache.user_cache.is_absolute():
         return knobs.cache.user_cache / "kaon"
     if knobs.cache.home is not None:
         return knobs.cache.home / ".cache" / "kaon"

@@ -18,14 +18,18 @@ import ctypes
 import functools
 import hashlib
 import json
+import os
+import re
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kaon import knobs
 from kaon.cache import Cache, make_key, open_cache
@@ -47,17 +51,24 @@ STAGES = {
     "simplified": "20-simplified.mlir",
     "scheduled": "30-scheduled.mlir",
     "kernels": "40-{kernel}.mlir",
+    "llvm": "43-{kernel}.ll",
     "assembly": "45-{kernel}.s",
     "plan": "50-plan.json",
 }
-"""Stage name, as in ``KAON_DUMP=kaon,plan``, to the file it is written to. ``dsl`` and ``assembly`` are for reading;
-the others can be edited and fed back."""
+"""Stage name, as in ``KAON_DUMP=kaon,plan``, to the file it is written to. Those of :data:`READ_ONLY_STAGES` are for
+reading; the others can be edited and fed back."""
+
+READ_ONLY_STAGES = frozenset({"dsl", "llvm", "assembly"})
 
 OPTIMIZATION_LEVEL = 3
 
 
 class DriverError(KaonError, RuntimeError):
-    """Compilation cannot start: the extension is missing or does not fit this package."""
+    """Compilation cannot start: the extension is missing, or an edited stage cannot be read."""
+
+
+class OverrideWarning(RuntimeWarning):
+    """Files of the override directory replaced nothing."""
 
 
 def extension() -> Any:
@@ -74,10 +85,22 @@ def extension() -> Any:
 
 @functools.cache
 def build_id() -> str:
-    """Identifies the compiler that produces code: the extension's bytes and the LLVM it runs on."""
+    """Identifies the compiler that produces code: the extension's bytes and the LLVM libraries it runs on."""
     module = extension()
     digest = hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()
-    return f"{digest}-llvm-{module.llvm_version()}"
+    return f"{digest}-llvm-{module.llvm_version()}-{_loaded_libraries()}"
+
+
+def _loaded_libraries() -> str:
+    """Size and time of each LLVM and MLIR library in this process: a rebuilt one of the same version is another one."""
+    found = set()
+    with suppress(OSError):  # no /proc: the version has to do
+        for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+            path = line.split(maxsplit=5)[-1]
+            if re.match(r"lib(LLVM|MLIR)\b", os.path.basename(path)):
+                status = os.stat(path)
+                found.add(f"{os.path.basename(path)}:{status.st_size}:{status.st_mtime_ns}")
+    return ",".join(sorted(found))
 
 
 @functools.cache
@@ -219,14 +242,48 @@ def emit(entries: Sequence[MatrixEntry]) -> Emitted:
 # ---- lowering
 
 
+_LOCATION_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"| loc\(|[()]')
+
+
+def without_locations(text: str) -> str:
+    """Module text as the front end prints it, less its source locations: what the program is, wherever it is written.
+
+    A line added above an update changes every location and nothing else, so neither the cache nor the name of the
+    program's directory may depend on them.
+    """
+    kept: list[str] = []
+    start = depth = 0
+    for token in _LOCATION_TOKENS.finditer(text):
+        if depth == 0:
+            if token[0] == " loc(":
+                kept.append(text[start : token.start()])
+                depth = 1
+        elif token[0] == ")":
+            depth -= 1
+            start = token.end()
+        elif token[0] in ("(", " loc("):
+            depth += 1
+    return "".join([*kept, text[start:]])
+
+
 class StageFiles:
-    """Dumps, overrides and prints the stages of one program."""
+    """Dumps, overrides and prints the stages of one program.
+
+    Raises:
+        DriverError: ``KAON_OVERRIDE_DIR`` names no directory.
+    """
+
+    _used: ClassVar[set[Path]] = set()
+    """The files that replaced a stage of any program of this process."""
 
     def __init__(self, text: str):
         self._wanted = knobs.debug.dump
         self._printed = knobs.debug.print_ir
         self._overrides = knobs.compilation.override_directory
-        self._directory = knobs.debug.dump_directory / f"program-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        digest = hashlib.sha256(without_locations(text).encode()).hexdigest()
+        self._directory = knobs.debug.dump_directory / f"program-{digest[:12]}"
+        if self._overrides is not None and not self._overrides.is_dir():
+            raise DriverError(f"KAON_OVERRIDE_DIR expects an existing directory, but got '{self._overrides}'")
 
     @property
     def active(self) -> bool:
@@ -253,8 +310,23 @@ class StageFiles:
         name = STAGES[stage].format(kernel=kernel)
         for path in (self._overrides / self._directory.name / name, self._overrides / name):
             if path.is_file():
+                self._used.add(path)
+                print(f"kaon: {path} replaces {name} of {self._directory.name}", file=sys.stderr)
                 return path.read_text(encoding="utf-8"), str(path)
         return None
+
+    def warn_unused(self) -> None:
+        """Warn about files of the override directory that replaced no stage of any program so far."""
+        if self._overrides is None:
+            return
+        files = {path for path in self._overrides.rglob("*") if path.is_file()}
+        unused = sorted(str(path.relative_to(self._overrides)) for path in files - self._used)
+        if unused:
+            warnings.warn(
+                f"in KAON_OVERRIDE_DIR '{self._overrides}' these files replaced nothing so far: {', '.join(unused)}",
+                OverrideWarning,
+                stacklevel=2,
+            )
 
 
 @dataclass(frozen=True)
@@ -286,7 +358,8 @@ def lower(text: str, files: StageFiles | None = None) -> Lowered:
 
     def stage(name: str, module: _C.Module) -> _C.Module:
         """Dump ``module``, and continue with the edited file where there is one."""
-        files.write(name, str(module))
+        if files.wants(name):
+            files.write(name, module.print(locations=True))
         edited = files.replacement(name)
         if edited is not None:
             module = compiler.parse(edited[0], edited[1])
@@ -294,8 +367,11 @@ def lower(text: str, files: StageFiles | None = None) -> Lowered:
         return module
 
     stages: dict[str, str] = {}
-    module = stage("kaon", compiler.parse(text))
-    module.set_cpu_target(host_target())
+    module = compiler.parse(text)
+    module.set_cpu_target(host_target())  # before the dump, so that kaon-opt makes the next stage of it
+    module = stage("kaon", module)
+    if "kaon.cpu" not in stages["kaon"]:  # an edited file that does without
+        module.set_cpu_target(host_target())
     module.run_pipeline(SIMPLIFY_PIPELINE)
     module = stage("simplified", module)
     module.run_pipeline(SCHEDULE_PIPELINE)
@@ -304,20 +380,29 @@ def lower(text: str, files: StageFiles | None = None) -> Lowered:
     for source in module.kernels():
         files.write("kernels", source.text, source.name)
         edited = files.replacement("kernels", source.name)
+        if edited is not None:
+            compiler.parse(*edited)  # a mistake is reported with the name of the file
         kernels.append(Kernel(source.name, edited[0] if edited else source.text))
     plan_json = compiler.build_plan(module).to_json()
     files.write("plan", plan_json)
     edited = files.replacement("plan")
-    return Lowered(edited[0] if edited else plan_json, tuple(kernels), stages)
+    if edited is not None:
+        plan_json, name = edited
+        try:
+            compiler.StepPlan.from_json(plan_json)
+        except ValueError as error:
+            raise DriverError(f"{name}: {error}") from None
+    files.warn_unused()
+    return Lowered(plan_json, tuple(kernels), stages)
 
 
 def _lower_cached(text: str, cache: Cache, statistics: Statistics) -> Lowered:
-    """:func:`lower`, unless the cache holds the result for exactly this text, compiler and processor."""
+    """:func:`lower`, unless the cache holds the result for this program, compiler and processor."""
     files = StageFiles(text)
     if files.active:
         statistics.programs_lowered += 1
         return lower(text, files)
-    key = make_key("program", build_id(), _target_text(), SIMPLIFY_PIPELINE, SCHEDULE_PIPELINE, text)
+    key = make_key("program", build_id(), _target_text(), SIMPLIFY_PIPELINE, SCHEDULE_PIPELINE, without_locations(text))
     payload = None if knobs.compilation.always_compile else cache.load(key)
     if payload is not None:
         try:
@@ -389,7 +474,10 @@ def _load_kernel(kernel: Kernel, cache: Cache) -> KernelBinary | None:
 
 
 def _compile_kernel(kernel: Kernel, cache: Cache, files: StageFiles) -> KernelBinary:
-    """Compile ``kernel``, dump its assembly if asked to, and store it in the cache."""
+    """Compile ``kernel``, dump its LLVM IR and assembly if asked to, and store it in the cache."""
+    if files.wants("llvm"):
+        compiled = extension().compile_kernel(kernel.text, host_target(), OPTIMIZATION_LEVEL, "llvm")
+        files.write("llvm", compiled.llvm_ir, kernel.name)
     dump = "assembly" if files.wants("assembly") else None
     compiled = extension().compile_kernel(kernel.text, host_target(), OPTIMIZATION_LEVEL, dump)
     if compiled.assembly is not None:
@@ -408,7 +496,7 @@ def _load_kernels(kernels: Sequence[Kernel], cache: Cache, files: StageFiles, st
         library.add(binary.name, binary.object_file, binary.scratch_per_column, binary.scratch_fixed)
 
     missing = []
-    use_cache = not (knobs.compilation.always_compile or files.wants("assembly"))
+    use_cache = not (knobs.compilation.always_compile or files.wants("llvm") or files.wants("assembly"))
     for kernel in kernels:
         binary = _load_kernel(kernel, cache) if use_cache else None
         if binary is not None:
@@ -477,7 +565,7 @@ def compile_program(entries: Sequence[MatrixEntry], threads: int | None = None) 
     Raises:
         kaon.errors.LanguageError: an update is not valid.
         kaon._C.CompileError: a bug in the compiler, or an edited stage that is not valid.
-        DriverError: the extension is missing.
+        DriverError: the extension is missing, ``KAON_OVERRIDE_DIR`` names no directory, or an edited plan is not valid.
     """
     statistics = Statistics()
     started = time.perf_counter()

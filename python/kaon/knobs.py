@@ -17,6 +17,7 @@ environment, and nothing below Python does.
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,6 +71,10 @@ def _path(text: str) -> Path:
     return Path(text).expanduser() if text.startswith("~") else Path(text)
 
 
+STAGES = ("dsl", "kaon", "simplified", "scheduled", "kernels", "llvm", "assembly", "plan")
+"""What can be dumped and printed, in the order of compilation; :data:`kaon.driver.STAGES` has their files."""
+
+
 def _stages(text: str) -> frozenset[str]:
     """``1`` selects every stage, a list such as ``kaon,plan`` the named ones, ``0`` none."""
     lowered = text.strip().lower()
@@ -77,7 +82,10 @@ def _stages(text: str) -> frozenset[str]:
         return frozenset()
     if lowered in _TRUE:
         return frozenset({"all"})
-    return frozenset(part.strip() for part in lowered.split(",") if part.strip())
+    names = frozenset(part.strip() for part in lowered.split(",") if part.strip())
+    if not names <= {"all", *STAGES}:
+        raise ValueError(f"1, 0, or names out of {', '.join(STAGES)}")
+    return names
 
 
 class Knob(Generic[T]):
@@ -120,6 +128,15 @@ class Knob(Generic[T]):
             raise KnobError(f"{what} expects {wish}, but got {text!r}") from None
 
 
+class StagesKnob(Knob[frozenset[str]]):
+    """A set of stages; a flag or a collection of names can be assigned as well as text."""
+
+    def __set__(self, group: KnobGroup, value: frozenset[str] | str) -> None:
+        if isinstance(value, bool):
+            value = "1" if value else "0"
+        super().__set__(group, value if isinstance(value, str) else ",".join(sorted(value)))
+
+
 class KnobGroup:
     """A named set of knobs. Only declared names can be assigned, so a misspelt one is an error."""
 
@@ -153,7 +170,9 @@ class Cache(KnobGroup):
         1 << 30,
         "bytes the directory may hold; what was not used for longest goes first",
     )
-    user_cache = Knob[Path | None]("XDG_CACHE_HOME", _path, None, "the user's cache directory (default: ~/.cache)")
+    user_cache = Knob[Path | None](
+        "XDG_CACHE_HOME", _path, None, "the user's cache directory (default: ~/.cache); ignored unless absolute"
+    )
     home = Knob[Path | None]("HOME", _path, None, "the user's home directory")
 
 
@@ -165,16 +184,23 @@ class Compilation(KnobGroup):
         "KAON_COMPILE_THREADS", _positive, None, "kernels compiled at the same time (default: one per available core)"
     )
     override_directory = Knob[Path | None](
-        "KAON_OVERRIDE_DIR", _path, None, "directory of edited dump files that replace the stages of the same name"
+        "KAON_OVERRIDE_DIR",
+        _path,
+        None,
+        "existing directory of edited dump files that replace the stages of the same name",
     )
 
 
 class Debug(KnobGroup):
     """What is written down while compiling."""
 
-    dump = Knob("KAON_DUMP", _stages, frozenset[str](), "write stages as numbered files: 1, or names such as kaon,plan")
+    dump = StagesKnob(
+        "KAON_DUMP", _stages, frozenset[str](), "write stages as numbered files: 1, or names such as kaon,plan"
+    )
     dump_directory = Knob("KAON_DUMP_DIR", _path, Path("kaon-dump"), "where dumps go, one subdirectory per program")
-    print_ir = Knob("KAON_PRINT_IR", _stages, frozenset[str](), "print stages to standard error: 1, or names as above")
+    print_ir = StagesKnob(
+        "KAON_PRINT_IR", _stages, frozenset[str](), "print stages to standard error: 1, or names as above"
+    )
 
 
 class Runtime(KnobGroup):
@@ -182,7 +208,10 @@ class Runtime(KnobGroup):
 
     interpret = Knob("KAON_INTERPRET", _flag, False, "run updates in the NumPy float64 interpreter, compiling nothing")
     num_threads = Knob[int | None](
-        "KAON_NUM_THREADS", _positive, None, "threads of the step executor (default: one per available core)"
+        "KAON_NUM_THREADS",
+        _positive,
+        None,
+        "threads of a step (default: torch.get_num_threads() under kaon.optim, else one per available core)",
     )
 
 
@@ -212,6 +241,17 @@ def available_cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every operating system
         return os.cpu_count() or 1
+
+
+BUILD_VARIABLES = frozenset({"KAON_VENV"})
+"""Read by the Makefile, not by the package."""
+
+
+def unknown_variables() -> dict[str, str | None]:
+    """Variables of the environment named ``KAON_*`` that nothing reads, each with the known name it looks like."""
+    known = {knob.variable for group in GROUPS.values() for knob in group.declared()} | BUILD_VARIABLES
+    unknown = sorted(name for name in os.environ if name.startswith("KAON_") and name not in known)
+    return {name: next(iter(difflib.get_close_matches(name, known, n=1)), None) for name in unknown}
 
 
 def describe() -> str:

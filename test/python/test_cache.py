@@ -355,6 +355,8 @@ def test_b58_default_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_directory() == Path("/var/user-cache/kaon")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert default_directory() == Path("/home/user/.cache/kaon")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert default_directory() == Path("/home/user/.cache/kaon"), "the XDG specification says to ignore a relative one"
 
 
 def test_b58_home_unset(monkeypatch: pytest.MonkeyPatch) -> None:

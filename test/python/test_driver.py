@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import linecache
 import os
 import shutil
 import subprocess
@@ -358,12 +359,14 @@ def test_dumps_are_numbered_by_stage(tmp_path: Path) -> None:
     names = sorted(path.name for path in directory.iterdir())
     kernels = driver.compile_program(ENTRIES[:1]).kernel_names
     expected = ["00-dsl.py", "10-kaon.mlir", "20-simplified.mlir", "30-scheduled.mlir", "50-plan.json"]
-    expected += [f"{stage}-{kernel}.{suffix}" for kernel in kernels for stage, suffix in ((40, "mlir"), (45, "s"))]
+    suffixes = {40: "mlir", 43: "ll", 45: "s"}
+    expected += [f"{stage}-{kernel}.{suffixes[stage]}" for kernel in kernels for stage in suffixes]
     assert names == sorted(expected)
     assert "def tracked(" in (directory / "00-dsl.py").read_text()
     assert "kaon.newton_schulz" in (directory / "10-kaon.mlir").read_text()
     assert "kaon.newton_schulz" not in (directory / "20-simplified.mlir").read_text()
     assert "kaon.launch" in (directory / "30-scheduled.mlir").read_text()
+    assert all(f"@{kernel}(" in (directory / f"43-{kernel}.ll").read_text() for kernel in kernels)
     assert all("ret" in (directory / f"45-{kernel}.s").read_text() for kernel in kernels)
     assert len(json.loads((directory / "50-plan.json").read_text())["phases"]) == 3
 
@@ -385,7 +388,9 @@ def test_every_dumped_stage_can_be_fed_back_unchanged(tmp_path: Path) -> None:
     expected = run(driver.compile_program(ENTRIES[:1]), ENTRIES[:1])
     directory = dump(tmp_path, ENTRIES[:1])
     knobs.compilation.override_directory = directory
-    assert same(run(driver.compile_program(ENTRIES[:1]), ENTRIES[:1]), expected)
+    with pytest.warns(driver.OverrideWarning, match=r"nothing so far: 00-dsl\.py, 43-.*\.ll, .*45-.*\.s$"):
+        program = driver.compile_program(ENTRIES[:1])
+    assert same(run(program, ENTRIES[:1]), expected)
 
 
 def test_an_edited_stage_is_what_runs(tmp_path: Path) -> None:
@@ -418,6 +423,116 @@ def test_a_wrong_edit_is_reported_with_its_file(tmp_path: Path) -> None:
     knobs.compilation.override_directory = tmp_path
     with pytest.raises(_C.CompileError, match=r"20-simplified\.mlir"):
         driver.compile_program(ENTRIES[:1])
+
+
+def test_a_wrong_kernel_or_plan_is_reported_with_its_file(tmp_path: Path) -> None:
+    directory = dump(tmp_path, ENTRIES[:1])
+    plan = (directory / "50-plan.json").read_text()
+    kernel = next(directory.glob("40-*.mlir")).name
+    wrong: dict[str, tuple[str, type[Exception], str]] = {
+        "50-plan.json": (
+            plan.replace('"version":1', '"version":99'),
+            driver.DriverError,
+            "version: expects 1, but got",
+        ),
+        kernel: ("func.func @broken(", _C.CompileError, ":1:"),
+    }
+    for name, (text, kind, message) in wrong.items():
+        override = tmp_path / f"override-{name}"
+        override.mkdir()
+        (override / name).write_text(text)
+        knobs.compilation.override_directory = override
+        with pytest.raises(kind) as error:
+            driver.compile_program(ENTRIES[:1])
+        assert str(override / name) in str(error.value) and message in str(error.value)
+
+
+def test_an_override_directory_that_is_not_there(tmp_path: Path) -> None:
+    driver.compile_program(ENTRIES[:1])
+    knobs.compilation.override_directory = tmp_path / "nowhere"
+    with pytest.raises(
+        driver.DriverError, match=r"KAON_OVERRIDE_DIR expects an existing directory, but got '/.*nowhere'"
+    ):
+        driver.compile_program(ENTRIES[:1])
+
+
+def test_overrides_report_what_they_replace_and_what_they_do_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = dump(tmp_path, ENTRIES[:1])
+    override = tmp_path / "override"
+    for name in ("20-simplified.mlir", "21-misspelt.mlir", "program-000000000000/30-scheduled.mlir"):
+        (override / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(directory / "20-simplified.mlir", override / name)
+    knobs.compilation.override_directory = override
+    with pytest.warns(driver.OverrideWarning) as caught:
+        driver.compile_program(ENTRIES[:1])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"kaon: {override}/20-simplified.mlir replaces 20-simplified.mlir of {directory.name}"
+    (warning,) = caught
+    assert str(warning.message).endswith(
+        "replaced nothing so far: 21-misspelt.mlir, program-000000000000/30-scheduled.mlir"
+    )
+
+
+def _defined_at_line(tmp_path: Path, lines: int) -> Any:
+    """The same update in the same file, after ``lines`` more lines of comment."""
+    path = tmp_path / "moving.py"
+    text = "import kaon\nimport kaon.language as kl\n" + "# (comment\n" * lines
+    text += "@kaon.update\ndef moved(w: kl.param, g: kl.grad, lr: kl.scalar):\n    return w - lr * g\n"
+    path.write_text(text)
+    linecache.checkcache()
+    namespace: dict[str, Any] = {}
+    exec(compile(text, str(path), "exec"), namespace)
+    return namespace["moved"]
+
+
+def test_a_line_above_an_update_neither_lowers_it_anew_nor_detaches_an_override(tmp_path: Path) -> None:
+    first = [MatrixEntry(_defined_at_line(tmp_path, 0), 4, 6, name='a ") loc( name')]
+    directory = dump(tmp_path, first)
+    driver.compile_program(first)
+    second = [MatrixEntry(_defined_at_line(tmp_path, 3), 4, 6, name='a ") loc( name')]
+    assert driver.emit(first).text != driver.emit(second).text
+    again = driver.compile_program(second)
+    assert (again.statistics.programs_loaded, again.statistics.programs_lowered) == (1, 0)
+    assert dump(tmp_path, second) == directory
+    other = [MatrixEntry(_defined_at_line(tmp_path, 3), 4, 6, name="another name")]
+    assert driver.compile_program(other).statistics.programs_loaded == 0
+
+
+def test_without_locations_is_what_the_printer_leaves_out() -> None:
+    text = driver.emit(ENTRIES).text
+    bare = driver.without_locations(text)
+    assert "loc(" in text and "loc(" not in bare
+    assert str(_C.parse(bare)) == str(_C.parse(text))
+
+
+def test_dumps_keep_the_places_of_the_source(tmp_path: Path) -> None:
+    directory = dump(tmp_path, ENTRIES[:1])
+    for name in ("10-kaon.mlir", "20-simplified.mlir", "30-scheduled.mlir"):
+        text = (directory / name).read_text()
+        assert "test_driver.py" in text
+        assert _C.parse(text).print(locations=True) == text
+
+
+def test_kaon_opt_makes_the_next_stage(tmp_path: Path) -> None:
+    directory = dump(tmp_path, ENTRIES[:1])
+    pipelines = [driver.SIMPLIFY_PIPELINE, driver.SCHEDULE_PIPELINE]
+    names = ["10-kaon.mlir", "20-simplified.mlir", "30-scheduled.mlir"]
+    for pipeline, before, after in zip(pipelines, names, names[1:], strict=False):
+        module = _C.parse((directory / before).read_text())
+        module.run_pipeline(pipeline)
+        assert module.print(locations=True) == (directory / after).read_text()
+
+
+def test_the_build_covers_the_libraries_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver.build_id.cache_clear()
+    assert "libLLVM" in driver.build_id()
+    monkeypatch.setattr(driver, "_loaded_libraries", lambda: "another")
+    driver.build_id.cache_clear()
+    assert driver.build_id().endswith("-another")
+    monkeypatch.undo()
+    driver.build_id.cache_clear()
 
 
 # ---- the interpreted program

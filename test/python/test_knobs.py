@@ -7,7 +7,7 @@ from pathlib import Path
 
 import kaon
 import pytest
-from kaon import knobs
+from kaon import driver, knobs
 
 
 def test_default_environment_python(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,6 +50,22 @@ def test_stage_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     assert knobs.debug.dump == {"kaon", "plan"}
     monkeypatch.setenv("KAON_DUMP", "0")
     assert knobs.debug.dump == frozenset()
+    assert {*knobs.STAGES} == {*driver.STAGES}
+
+
+def test_stages_set_from_python() -> None:
+    for value, stages in [(True, {"all"}), (False, set()), ({"plan"}, {"plan"}), ("kaon", {"kaon"})]:
+        knobs.debug.dump = value  # type: ignore[assignment]
+        assert knobs.debug.dump == stages
+    with pytest.raises(knobs.KnobError, match="knob dump expects 1, 0, or names out of"):
+        knobs.debug.dump = frozenset({"foo"})
+
+
+def test_misspelt_variables_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAON_DUPM", "1")
+    monkeypatch.setenv("KAON_SOMETHING_ELSE_ALTOGETHER", "1")
+    monkeypatch.setenv("KAON_VENV", "/venv")
+    assert knobs.unknown_variables() == {"KAON_DUPM": "KAON_DUMP", "KAON_SOMETHING_ELSE_ALTOGETHER": None}
 
 
 @pytest.mark.parametrize(
@@ -59,6 +75,9 @@ def test_stage_lists(monkeypatch: pytest.MonkeyPatch) -> None:
         ("KAON_NUM_THREADS", "0", "expects a whole number of at least 1"),
         ("KAON_CACHE_SIZE", "-1", "expects a number of bytes"),
         ("KAON_INTERPRET", "maybe", "expects one of 1, on, true"),
+        ("KAON_DUMP", "foo", "expects 1, 0, or names out of dsl, kaon, simplified, scheduled, kernels, llvm, assembly"),
+        ("KAON_DUMP", "kaon,foo", "but got 'kaon,foo'"),
+        ("KAON_PRINT_IR", "plans", "names out of dsl"),
     ],
 )
 def test_bad_values(monkeypatch: pytest.MonkeyPatch, variable: str, text: str, message: str) -> None:
