@@ -31,7 +31,7 @@ from dit.timing import ROUNDS, Compilation, StepTime, Stopwatch
 from dit.training import RECIPES, Recipe, RunResult, Settings, mean_and_spread
 
 TUNED = Path(__file__).parent / "dit" / "tuned.json"
-TUNING_SEEDS = (1000, 1001)
+TUNING_SEEDS = (1000,)
 GRIDS = {
     "adamw": (2e-3, 4e-3, 6e-3, 8e-3, 1.2e-2),
     "muon": (5e-3, 1e-2, 1.5e-2, 2e-2, 3e-2),
@@ -124,13 +124,13 @@ def table_rows(
             [
                 recipe.label,
                 f"{runs[0].rate:g}",
-                f"{loss:.4f} ±{spread:.4f}",
+                f"{loss:.4f}" + (f" ±{spread:.4f}" if len(runs) > 1 else ""),
                 f"{100 * (loss / muon - 1):+.1f} %",
                 f"{mean_and_spread([run.frechet_distance for run in runs])[0]:.3f}",
                 f"{100 * mean_and_spread([run.sample_accuracy for run in runs])[0]:.1f} %",
                 f"{step.optimizer_ms:.2f}",
                 f"{step.step_ms:.1f}",
-                f"{compilation.compiled} + {compilation.kernels - compilation.compiled} cached" if from_kaon else "-",
+                f"{len(compilation.kernels)} ({compilation.compiled} new)" if from_kaon else "-",
                 f"{compilation.seconds:.2f}" if from_kaon else "-",
             ]
         )
@@ -174,7 +174,7 @@ def summarize(
     ]
     return {
         "runs": runs,
-        "kernels": sum(compilation.kernels for compilation in compilations.values()),
+        "kernels": len(frozenset().union(*(compilation.kernels for compilation in compilations.values()))),
         "compile_seconds": sum(compilation.seconds for compilation in compilations.values()),
         "machine": describe_machine(),
     }
@@ -249,7 +249,7 @@ def remarks(
         f"Frechet distance and accuracy: {settings.samples} samples, judged by a small classifier.",
         f"Yardstick: it is right on {100 * accuracy:.1f} % of held-out scans; training scans are at {floor:.3f}.",
         "Times: one thread, all optimizers in turns, nothing else running; median of the mean over whole periods.",
-        "Kernels: compiled now + taken from the cache on disk; optimizers share kernels, so later rows compile fewer.",
+        "Kernels: in use (compiled now, others were in the cache). Optimizers share them, so later rows compile fewer.",
         f"Trained {options.workers} at a time, one thread each.",
     ]
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kaon import driver
+from kaon.optim import KaonOptimizer
 from tqdm import tqdm
 
 from .data import Digits
@@ -19,25 +20,29 @@ ROUNDS = 9
 
 @dataclass(frozen=True)
 class Compilation:
-    """What the first step of a recipe's optimizers compiled. `kernels` counts new and cached ones.
+    """What the first step of a recipe's optimizers took.
 
-    The seconds go all the way from Python source to loaded machine code.
+    Attributes:
+        kernels: names of all kernels in use.
+        compiled: how many of them were compiled now; the others came from the cache on disk.
+        seconds: all the way from Python source to loaded machine code.
     """
 
-    kernels: int
+    kernels: frozenset[str]
     compiled: int
     seconds: float
 
     @staticmethod
-    def between(before: driver.Statistics, after: driver.Statistics) -> Compilation:
-        """The difference of two readings of `kaon.driver.totals()`."""
+    def of(trainer: Trainer, before: driver.Statistics, after: driver.Statistics) -> Compilation:
+        """For `trainer`, made and stepped between two readings of `kaon.driver.totals()`."""
 
         def seconds(statistics: driver.Statistics) -> float:
             return statistics.emit_seconds + statistics.lower_seconds + statistics.compile_seconds
 
+        plans = [optimizer.plan(show=False) for optimizer in trainer.optimizers if isinstance(optimizer, KaonOptimizer)]
+        kernels = frozenset(kernel for plan in plans for row in plan for kernel in row.kernels)
         compiled = after.kernels_compiled - before.kernels_compiled
-        loaded = after.kernels_loaded - before.kernels_loaded
-        return Compilation(compiled + loaded, compiled, seconds(after) - seconds(before))
+        return Compilation(kernels, compiled, seconds(after) - seconds(before))
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class Stopwatch:
             trainer = Trainer(recipe, rates[recipe.rate_of], 0, digits, settings)
             trainer.step()
             self.trainers[recipe.key] = trainer
-            self.compilations[recipe.key] = Compilation.between(before, driver.totals())
+            self.compilations[recipe.key] = Compilation.of(trainer, before, driver.totals())
 
     def measure(self, rounds: int = ROUNDS) -> dict[str, StepTime]:
         """Median over `rounds` turns of the mean time of a step within a turn."""
