@@ -209,9 +209,8 @@ def test_b67_other_encodings(tmp_path: Path) -> None:
 
 
 def test_b67_columns_count_characters(tmp_path: Path) -> None:
-    module = load(tmp_path, "wide", DECAY.replace("lr", "学習率").replace("- 0.0 * g", "- 0.0 @ g"))
     with pytest.raises(errors.UpdateTypeError) as caught:
-        module.decay.specialize(2, 3, symbol="f")
+        load(tmp_path, "wide", DECAY.replace("lr", "学習率").replace("- 0.0 * g", "- 0.0 @ g"))
     assert caught.value.column == 26
     # Each of the three wide characters takes two columns of a terminal.
     assert str(caught.value).splitlines()[-1] == "      | " + " " * 28 + "^^^^^^^"

@@ -33,7 +33,19 @@ from kaon.compiler.errors import (
 )
 from kaon.compiler.function import Function
 from kaon.compiler.source import FunctionSource
-from kaon.compiler.values import Comparison, Const, HostScalar, Phase, Tensor, Undefined, Value, pack, unpack
+from kaon.compiler.values import (
+    Comparison,
+    Const,
+    HostScalar,
+    Phase,
+    Tensor,
+    Undefined,
+    Unknown,
+    Value,
+    is_unknown,
+    pack,
+    unpack,
+)
 from kaon.language import coefficients as coefficient_tables
 from kaon.language.coefficients import Coefficients
 from kaon.language.core import Builtin, Role
@@ -77,6 +89,8 @@ class Frame:
     skipped: dict[str, str] = field(default_factory=dict)
     # How many `if kl.every` are open: a return inside would leave on some steps only.
     open_phases: int = 0
+    # A return under a condition that is not known before there are shapes.
+    early: ast.Return | None = None
 
 
 @dataclass(frozen=True)
@@ -216,14 +230,17 @@ class AstVisitor:
         if isinstance(node.value, ast.Constant):
             return  # a docstring or `...`
         value = self.expression(node.value)
-        if not (isinstance(value, Const) and value.value is None):
+        if not (isinstance(value, Unknown) or (isinstance(value, Const) and value.value is None)):
             raise UpdateSyntaxError(
                 "the result of this expression is not used",
                 hint="values never change in place: assign the result, as in `w = ...`",
             )
 
     def visit_For(self, node: ast.For) -> Returned | None:
-        iterable = self.expression(node.iter)
+        return self.loop(node, self.expression(node.iter))
+
+    def loop(self, node: ast.For, iterable: Value) -> Returned | None:
+        """Unroll a loop."""
         for item in self._items(node.iter, iterable):
             self._iterations += 1
             if self._iterations > _MAX_ITERATIONS:
@@ -251,10 +268,14 @@ class AstVisitor:
         if isinstance(condition, Phase):
             self._if_every(node, condition)
             return None
+        return self.branch(node, condition)
+
+    def branch(self, node: ast.If, condition: Value) -> Returned | None:
+        """Walk the statements that a constant condition leads to."""
         with self.at(node.test):
             holds = self.semantic.truth(condition, "`if`")
         taken, left_out = (node.body, node.orelse) if holds else (node.orelse, node.body)
-        for name in _assigned_names(left_out):
+        for name in assigned_names(left_out):
             self.frame.skipped.setdefault(
                 name,
                 f"`{name}` has no value here: it is assigned only where the condition of the `if` at line "
@@ -333,13 +354,13 @@ class AstVisitor:
         elif isinstance(left, Tensor) or isinstance(right, Tensor):
             matrix, other = (left, right) if isinstance(left, Tensor) else (right, left)
             assert isinstance(matrix, Tensor)
-            if not _is_scalar(other):
+            if not is_scalar(other):
                 return Undefined(found, kind=UpdateTypeError)
             if matrix.shape != (1, 1):
                 hint = "make both matrices of one shape, for example with kl.full_like"
                 return Undefined(found, hint, UpdateTypeError)
             shape = (1, 1)
-        elif not (_is_scalar(left) and _is_scalar(right)):
+        elif not (is_scalar(left) and is_scalar(right)):
             return Undefined(found, kind=UpdateTypeError)
         first, second = (self._yielded(value, shape, block) for value, block in ((left, then), (right, otherwise)))
         then.terminator.append(first)
@@ -406,24 +427,27 @@ class AstVisitor:
         )
 
     def visit_Attribute(self, node: ast.Attribute) -> Value:
-        owner = self.expression(node.value)
-        if isinstance(owner, Tensor):
-            return self.semantic.attribute(owner, node.attr)
-        if not isinstance(owner, Const):
-            raise UpdateTypeError(f"{owner.describe()} has no attribute `{node.attr}`")
-        if isinstance(owner.value, types.ModuleType):
-            return self._module_attribute(owner.value, node.attr)
-        if callable(owner.value) and not isinstance(owner.value, type):
-            raise UpdateTypeError(f"{owner.describe()} has no attribute `{node.attr}` that an update can read")
-        if node.attr.startswith("__"):
-            raise UnsupportedError(f"the attribute `{node.attr}` is not part of the language")
-        missing = object()
-        value = self.semantic.evaluate(lambda: getattr(owner.value, node.attr, missing), f"`.{node.attr}`")
-        if value is missing:
-            raise UpdateTypeError(f"{owner.describe()} has no attribute `{node.attr}`")
-        return self.capture(f"`.{node.attr}`", value)
+        return self.attribute(self.expression(node.value), node.attr)
 
-    def _module_attribute(self, module: types.ModuleType, name: str) -> Value:
+    def attribute(self, owner: Value, name: str) -> Value:
+        """``owner.name``."""
+        if isinstance(owner, Tensor):
+            return self.semantic.attribute(owner, name)
+        if not isinstance(owner, Const):
+            raise UpdateTypeError(f"{owner.describe()} has no attribute `{name}`")
+        if isinstance(owner.value, types.ModuleType):
+            return self.module_attribute(owner.value, name)
+        if callable(owner.value) and not isinstance(owner.value, type):
+            raise UpdateTypeError(f"{owner.describe()} has no attribute `{name}` that an update can read")
+        if name.startswith("__"):
+            raise UnsupportedError(f"the attribute `{name}` is not part of the language")
+        missing = object()
+        value = self.semantic.evaluate(lambda: getattr(owner.value, name, missing), f"`.{name}`")
+        if value is missing:
+            raise UpdateTypeError(f"{owner.describe()} has no attribute `{name}`")
+        return self.capture(f"`.{name}`", value)
+
+    def module_attribute(self, module: types.ModuleType, name: str) -> Value:
         try:
             value = getattr(module, name)
         except AttributeError:
@@ -435,7 +459,10 @@ class AstVisitor:
         return self.capture(f"`{module.__name__}.{name}`", value)
 
     def visit_Subscript(self, node: ast.Subscript) -> Value:
-        value, index = self.expression(node.value), self.expression(node.slice)
+        return self.item(self.expression(node.value), self.expression(node.slice))
+
+    def item(self, value: Value, index: Value) -> Value:
+        """``value[index]``."""
         if isinstance(value, Tensor):
             raise UnsupportedError(
                 "a matrix cannot be indexed",
@@ -462,6 +489,10 @@ class AstVisitor:
             return self.semantic.positive(operand)
         if isinstance(operand, Phase):
             return Phase(operand.period, operand.phase, not operand.negated)
+        return self.negation(operand)
+
+    def negation(self, operand: Value) -> Value:
+        """``not operand``."""
         return Const(not self.semantic.truth(operand, "`not`"))
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Value:
@@ -482,6 +513,9 @@ class AstVisitor:
         for operator, comparator in zip(node.ops, node.comparators, strict=True):
             right = self.expression(comparator)
             result = self.semantic.compare(_COMPARE[type(operator)], left, right)
+            if isinstance(result, Unknown):
+                left = right
+                continue
             if not isinstance(result, Const):
                 raise UnsupportedError(
                     f"a chained comparison needs the truth value of {result.describe()}, "
@@ -497,6 +531,10 @@ class AstVisitor:
         condition = self.expression(node.test)
         if isinstance(condition, Phase):
             return self._choose_every(node, condition)
+        return self.choose(node, condition)
+
+    def choose(self, node: ast.IfExp, condition: Value) -> Value:
+        """The operand that a constant condition selects."""
         with self.at(node.test):
             holds = self.semantic.truth(condition, "`if`")
         return self.expression(node.body if holds else node.orelse)
@@ -537,7 +575,10 @@ class AstVisitor:
     # ---- calls -------------------------------------------------------------------------------------------------------
 
     def visit_Call(self, node: ast.Call) -> Value:
-        callee = self.expression(node.func)
+        return self.call(node, self.expression(node.func))
+
+    def call(self, node: ast.Call, callee: Value) -> Value:
+        """``callee(...)`` with the arguments of ``node``."""
         if not isinstance(callee, Const):
             raise UpdateTypeError(f"{callee.describe()} cannot be called")
         function = callee.value
@@ -556,13 +597,17 @@ class AstVisitor:
             return self.semantic.static_print([self.expression(item) for item in arguments])
         bound = self._bind_arguments(node, f"kl.{function.name}", function.__signature__)
         try:
-            result: Value = rule(**{name: value for name, (value, _) in bound.items()})
+            result = self.apply(function, rule, {name: value for name, (value, _) in bound.items()})
         except LanguageError as error:
             place = bound.get(error.argument or "", (None, None))[1]
             if error.location is None and place is not None:
                 error.location = self.locate(place)
             raise
         return result
+
+    def apply(self, function: Builtin, rule: Callable[..., Value], arguments: dict[str, Value]) -> Value:
+        """The result of a function of the language."""
+        return rule(**arguments)
 
     def _arguments(self, node: ast.Call) -> list[ast.expr]:
         if node.keywords:
@@ -619,7 +664,7 @@ class AstVisitor:
             )
         bound = self._bind_arguments(node, helper.name, helper.python_signature)
         for name, (value, place) in bound.items():
-            if name in helper.constexprs and not isinstance(value, Const):
+            if name in helper.constexprs and not (isinstance(value, Const) or is_unknown(value)):
                 with self.at(place or node):
                     raise UpdateTypeError(
                         f"`{helper.name}` expects a constant for `{name}`, but got {value.describe()}"
@@ -684,6 +729,8 @@ class AstVisitor:
                     hint=f"use kl.{name}(x) for its {'largest' if name == 'max' else 'smallest'} value",
                 )
             if items is None and not isinstance(values[0], Const):
+                if is_unknown(values[0]):
+                    return values[0]
                 raise UpdateTypeError(f"`{name}` expects several numbers or a tuple, but got {values[0].describe()}")
             if items is None:
                 return self._call_constant(node, {"min": min, "max": max}[name], name)
@@ -704,12 +751,14 @@ class AstVisitor:
             return values[0]
         written = [*node.args, *(keyword.value for keyword in node.keywords)]
         for argument, value in zip(written, [*values, *keywords.values()], strict=True):
-            if not isinstance(value, Const):
+            if not (isinstance(value, Const) or is_unknown(value)):
                 with self.at(argument):
                     raise UnsupportedError(
                         f"`{name}` is for constants only, but got {value.describe()}",
                         hint=_instead_on(function, name, value),
                     )
+        if any(map(is_unknown, [*values, *keywords.values()])):
+            return Unknown()
         constants = [value.value for value in values if isinstance(value, Const)]
         options = {key: value.value for key, value in keywords.items() if isinstance(value, Const)}
         if function is not range and any(isinstance(item, range) and _is_long(item) for item in constants):
@@ -723,7 +772,8 @@ class AstVisitor:
         return self.capture(f"the result of `{name}`", result)
 
 
-def _assigned_names(statements: Sequence[ast.stmt]) -> list[str]:
+def assigned_names(statements: Sequence[ast.stmt]) -> list[str]:
+    """The names that ``statements`` assign anywhere, in order, with repetitions."""
     return [
         node.id
         for statement in statements
@@ -737,7 +787,8 @@ def _is_long(values: range) -> bool:
     return bool(values) and abs(values[-1] - values[0]) // abs(values.step) >= _MAX_ITERATIONS
 
 
-def _is_scalar(value: Value) -> bool:
+def is_scalar(value: Value) -> bool:
+    """Is ``value`` a number, known while compiling or evaluated on the host?"""
     return isinstance(value, HostScalar) or (isinstance(value, Const) and is_number(value.value))
 
 
@@ -804,4 +855,4 @@ def _list(names: Sequence[str]) -> str:
     return ", ".join(quoted[:-1]) + " and " + quoted[-1]
 
 
-__all__ = ["AstVisitor", "Frame", "Returned"]
+__all__ = ["AstVisitor", "Frame", "Returned", "assigned_names", "is_scalar"]

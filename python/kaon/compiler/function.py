@@ -37,7 +37,16 @@ class Function:
                 )
         self.constexprs = frozenset(name for name, role in annotations.items() if role is core.constexpr)
         check_subset(self.definition)
+        self._check_without_shapes()
         copy_metadata(self, function)
+
+    def _check_without_shapes(self) -> None:
+        """Raise for what is wrong whatever the arguments are."""
+        from kaon.compiler.shape_free import walk  # which inlines helpers
+        from kaon.compiler.values import Unknown
+
+        variables = {name: Unknown() for name in self.python_signature.parameters}
+        walk(self.function, self.definition, variables, frozenset())
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise CallError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, NoReturn
@@ -21,9 +21,10 @@ from kaon.compiler.errors import (
     UpdateTypeError,
 )
 from kaon.compiler.function import argument_location, copy_metadata, importable_name, python_signature
+from kaon.compiler.shape_free import matrix, walk
 from kaon.compiler.source import FunctionSource, function_source
 from kaon.compiler.subset import check_subset
-from kaon.compiler.values import Const, HostScalar, Tensor, TupleValue, Value, unpack
+from kaon.compiler.values import Const, HostScalar, Tensor, TupleValue, Unknown, Value, unpack
 from kaon.language import core
 from kaon.language.core import Role
 from kaon.language.semantic import Semantic, is_number, plain_number, shape_text
@@ -127,6 +128,7 @@ class Update:
         self.name = self.definition.name
         self.signature = _read_signature(function, self.definition)
         check_subset(self.definition)
+        self._check_without_shapes()
         copy_metadata(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -146,6 +148,61 @@ class Update:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Update:
         return self
+
+    def _check_without_shapes(self) -> None:
+        """Raise for what is wrong whatever the update is compiled for."""
+        signature = self.signature
+        variables: dict[str, Value] = {spec.name: Unknown() for spec in signature.constexprs}
+        variables |= {name: matrix() for name in (signature.param, signature.grad)}
+        variables |= {state.name: Tensor(SsaValue("tensor"), *state.shape(0, 0)) for state in signature.states}
+        variables |= {scalar.name: HostScalar(SsaValue("f64", scalar.name)) for scalar in signature.scalars}
+        returns, always = walk(self.function, self.definition, variables, frozenset({signature.grad}))
+        for returned in returns:
+            self.check_return(returned)
+        if not always:
+            raise self.missing_return()
+
+    def wish(self) -> str:
+        """The ``return`` that the signature asks for."""
+        names = [self.signature.param, *(state.name for state in self.signature.states)]
+        return "`return " + ", ".join(names) + "`"
+
+    def missing_return(self) -> LanguageError:
+        return RoleError(
+            f"update `{self.name}` has no `return`",
+            hint=f"end it with {self.wish()}",
+            location=self.definition.header_location(),
+        )
+
+    def check_return(self, returned: Returned) -> tuple[Sequence[Value], Sequence[ast.expr]]:
+        """The returned values and where they are written, one for the parameter and one for every state in order.
+
+        Raises:
+            RoleError: another number of values, or one argument's name in the place of another.
+        """
+        signature = self.signature
+        roles = {signature.param: "param"} | {state.name: "state" for state in signature.states}
+        node = returned.node.value
+        if isinstance(returned.value, Unknown) and node is not None:
+            return (), ()
+        items = unpack(returned.value) or (returned.value,)
+        if node is None or len(items) != len(roles):
+            count = 0 if node is None else len(items)
+            raise RoleError(
+                f"update `{self.name}` must return {len(roles)} value{'s' if len(roles) > 1 else ''} "
+                f"(the new param and every new state), but returns {count}",
+                hint=f"end it with {self.wish()}",
+                location=self.definition.location(returned.node),
+            )
+        places = node.elts if isinstance(node, ast.Tuple) and len(node.elts) == len(items) else [node] * len(items)
+        for (name, role), place in zip(roles.items(), places, strict=True):
+            if isinstance(place, ast.Name) and place.id != name and place.id in roles:
+                raise RoleError(
+                    f"expects the new {role} `{name}` here, but got the {roles[place.id]} `{place.id}`",
+                    hint=f"the order is that of the arguments: {self.wish()}",
+                    location=self.definition.location(place),
+                )
+        return items, places
 
     def bind_constexprs(self, constexprs: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Every constexpr of the signature with its value: the one given, else the default.
@@ -256,9 +313,7 @@ class _Specialization:
         visitor = AstVisitor(self.builder, self.semantic)
         returned = visitor.run(frame)
         if returned is None:
-            raise RoleError(
-                f"update `{self.update.name}` has no `return`", hint=f"end it with {self._wish()}", location=header
-            )
+            raise self.update.missing_return()
         where = self.source.location(returned.node)
         self.builder.location = where
         self._return(returned)
@@ -301,37 +356,14 @@ class _Specialization:
         result.hint = name
         return result
 
-    def _wish(self) -> str:
-        signature = self.update.signature
-        return "`return " + ", ".join([signature.param, *(state.name for state in signature.states)]) + "`"
-
     def _return(self, returned: Returned) -> None:
         """Check the returned values against the roles: first the parameter, then every state in order."""
         signature = self.update.signature
         wanted = [("param", signature.param, self.shape)]
         wanted += [("state", state.name, state.shape(*self.shape)) for state in signature.states]
-        items = unpack(returned.value) or (returned.value,)
-        node = returned.node.value
-        where = self.source.location(returned.node)
-        if node is None or len(items) != len(wanted):
-            count = 0 if node is None else len(items)
-            raise RoleError(
-                f"update `{self.update.name}` must return {len(wanted)} value{'s' if len(wanted) > 1 else ''} "
-                f"(the new param and every new state), but returns {count}",
-                hint=f"end it with {self._wish()}",
-                location=where,
-            )
-        places = node.elts if isinstance(node, ast.Tuple) and len(node.elts) == len(items) else [node] * len(items)
-        positions = {name: role for role, name, _ in wanted}
+        items, places = self.update.check_return(returned)
         for (role, name, shape), item, place in zip(wanted, items, places, strict=True):
-            location = self.source.location(place)
-            if isinstance(place, ast.Name) and place.id != name and place.id in positions:
-                raise RoleError(
-                    f"expects the new {role} `{name}` here, but got the {positions[place.id]} `{place.id}`",
-                    hint=f"the order is that of the arguments: {self._wish()}",
-                    location=location,
-                )
-            value = self._returned_tensor(role, name, shape, item, location)
+            value = self._returned_tensor(role, name, shape, item, self.source.location(place))
             target = self.param_dtype if role == "param" else self.dtype
             self.builder.block.terminator.append(self._convert(value, shape, self.dtype, target, name))
 
@@ -444,5 +476,7 @@ def update(function: Callable[..., Any] | None = None) -> Update:
     """
     try:
         return Update(function)
+    except InternalError:
+        raise  # its cause and frames are what a report needs
     except LanguageError as error:
         raise error.with_traceback(None) from None

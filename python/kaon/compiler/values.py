@@ -43,6 +43,10 @@ class HostScalar(Value):
         return "a run-time scalar"
 
 
+UNKNOWN_SIZE = 0
+"""The number of rows or columns of a matrix before the update is compiled for a shape."""
+
+
 @dataclass(frozen=True, eq=False)
 class Tensor(Value):
     """A matrix of the update's compute type: MxN, one value per row Mx1, per column 1xN, or a single value 1x1."""
@@ -56,7 +60,15 @@ class Tensor(Value):
         return self.rows, self.cols
 
     def describe(self) -> str:
-        return f"a {self.rows}x{self.cols} matrix"
+        return "a matrix" if UNKNOWN_SIZE in self.shape else f"a {self.rows}x{self.cols} matrix"
+
+
+@dataclass(frozen=True, eq=False)
+class Unknown(Value):
+    """What only compiling for a shape tells: a constexpr, a size, a name defined later, what depends on them."""
+
+    def describe(self) -> str:
+        return "a value that is known only when the update is compiled for a shape"
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +127,11 @@ def pack(items: list[Value] | tuple[Value, ...]) -> Value:
     if len(constants) == len(items):
         return Const(tuple(constants))
     return TupleValue(tuple(items))
+
+
+def is_unknown(value: Value) -> bool:
+    """Is anything about ``value`` open until the update is compiled for a shape?"""
+    return isinstance(value, Unknown) or (isinstance(value, TupleValue) and any(map(is_unknown, value.items)))
 
 
 def unpack(value: Value) -> tuple[Value, ...] | None:
