@@ -45,7 +45,7 @@ def main() -> int:
     arguments = parser.parse_args()
     python = tracked("*.py", "*.pyi")
     checks = [
-        ("clang-format", ["clang-format-22", "--dry-run", "--Werror", *tracked("*.cpp", "*.h")]),
+        ("clang-format", ["clang-format-22", "--dry-run", "--Werror", *tracked("*.cpp", "*.h", "*.cuh")]),
         ("ruff check", [sys.executable, "-m", "ruff", "check", *python]),
         ("ruff format", [sys.executable, "-m", "ruff", "format", "--check", *python]),
         ("mypy", [sys.executable, "-m", "mypy"]),

@@ -1,4 +1,5 @@
-"""Runs every test suite of a build (lit, unit tests, pytest) and ends with ``N passed, N failed`` over them all.
+"""Runs every test suite of a build (lit, GoogleTest programs, pytest) and ends with ``N passed, N failed`` over them
+all.
 
 The counts come from the machine-readable reports that the runners write, never from their exit status alone: a suite
 that dies before writing its report, or that runs no test, counts as one failure.
@@ -72,9 +73,12 @@ def suites(build: Path) -> dict[str, tuple[list[str], str]]:
     """For each suite its command, and the option that makes it write a JUnit report to the path that replaces '{}'."""
     # One file per worker at a time: most of the time goes to many small steps, which gain nothing from two threads.
     workers = ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile"]
+    # The CUDA device library on the CPU, plain and under the sanitizers; not built for every kind of processor.
+    variants = [build / "test/cuda" / f"kaon-cuda-tests{suffix}" for suffix in ("", "-asan", "-tsan")]
     return {
         "lit": ([sys.executable, "-c", LIT, "-sv", str(build / "test/lit")], "--xunit-xml-output={}"),
         "unit": ([str(build / "test/unit/kaon-unit-tests"), "--gtest_brief=1"], "--gtest_output=xml:{}"),
+        **{path.name: ([str(path), "--gtest_brief=1"], "--gtest_output=xml:{}") for path in variants if path.exists()},
         "pytest": ([sys.executable, "-m", "pytest", *workers, "test/python"], "--junitxml={}"),
     }
 

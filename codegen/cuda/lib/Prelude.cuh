@@ -1,0 +1,45 @@
+//===-- Prelude.cuh - names that every other file builds on ---------------===//
+//
+// The device library is the hand-written part of the generated CUDA kernels.
+// It includes nothing but itself and is written in the C++17 that both NVRTC
+// and a host compiler take, so the text that runs on a GPU is also the text
+// that the tests run on a CPU (test/cuda/shim).
+//
+// Kernels pass tables in device memory; the host writes them with the structs
+// declared here, so every struct of a table has the same layout on both sides.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KAON_CODEGEN_CUDA_LIB_PRELUDE
+#define KAON_CODEGEN_CUDA_LIB_PRELUDE
+
+namespace kaon::device {
+
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+using i32 = int;
+using i64 = long long;
+
+static_assert(sizeof(u16) == 2 && sizeof(u32) == 4 && sizeof(u64) == 8 &&
+                  sizeof(void *) == 8,
+              "tables assume an LP64 or LLP64 host");
+
+/// Half precision as stored; arithmetic is done in f32 (Convert.cuh).
+struct bf16 {
+  u16 bits;
+};
+struct f16 {
+  u16 bits;
+};
+
+/// What one 16-byte access moves.
+struct alignas(16) Words4 {
+  u32 word[4];
+};
+
+constexpr int warpSize = 32;
+
+} // namespace kaon::device
+
+#endif // KAON_CODEGEN_CUDA_LIB_PRELUDE

@@ -1,0 +1,225 @@
+//===-- LibraryTest.cpp - conversions, reductions, scheduling -------------===//
+
+#include "Layout.cuh"
+#include "Reduce.cuh"
+#include "test/cuda/TestMemory.h"
+
+#include <limits>
+#include <set>
+
+using namespace kaon;
+using namespace kaon::device;
+using namespace kaon::shim;
+using kaon::test::DeviceArray;
+using kaon::test::Normal;
+
+//===----------------------------------------------------------------------===//
+// Conversions
+//===----------------------------------------------------------------------===//
+
+TEST(ConvertTest, F16IsExactForEveryValue) {
+  for (u32 bits = 0; bits <= 0xffff; ++bits) {
+    _Float16 expected;
+    u16 half = static_cast<u16>(bits);
+    std::memcpy(&expected, &half, sizeof half);
+    float wide = toFloat(f16{half});
+    if (std::isnan(static_cast<float>(expected))) {
+      EXPECT_TRUE(std::isnan(wide));
+      EXPECT_EQ(toF16Rn(wide).bits, 0x7fff);
+    } else {
+      EXPECT_EQ(bitsOf(wide), bitsOf(static_cast<float>(expected)));
+      EXPECT_EQ(toF16Rn(wide).bits, half);
+    }
+  }
+}
+
+TEST(ConvertTest, F16RoundsToNearestEven) {
+  // Every pattern of the kept bits with the dropped ones at, just below and
+  // just above a tie, for all exponents around the range of f16.
+  for (u32 exponent = 127 - 30; exponent <= 127 + 18; ++exponent) {
+    for (u32 kept = 0; kept < 1024; ++kept) {
+      for (u32 rest : {0u, 1u, 0xfffu, 0x1000u, 0x1001u, 0x1fffu}) {
+        for (u32 sign : {0u, 0x80000000u}) {
+          float x = floatOf(sign | exponent << 23 | kept << 13 | rest);
+          _Float16 expected = static_cast<_Float16>(x);
+          u16 bits;
+          std::memcpy(&bits, &expected, sizeof bits);
+          ASSERT_EQ(toF16Rn(x).bits, bits) << x;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(toF16Rn(65519.996f).bits, 0x7bff);
+  EXPECT_EQ(toF16Rn(65520.0f).bits, 0x7c00);
+  EXPECT_EQ(toF16Rn(-std::numeric_limits<float>::infinity()).bits, 0xfc00);
+  EXPECT_EQ(toF16Rn(std::numeric_limits<float>::denorm_min()).bits, 0);
+}
+
+TEST(ConvertTest, Bf16RoundsToNearestEven) {
+  for (u32 high = 0; high <= 0xffff; ++high) {
+    if ((high & 0x7fff) > 0x7f80) {
+      EXPECT_EQ(toBf16Rn(floatOf(high << 16)).bits, 0x7fff);
+      continue;
+    }
+    // The value itself, and what lies between it and the next one; infinity
+    // has no next one.
+    EXPECT_EQ(bitsOf(toFloat(bf16{static_cast<u16>(high)})), high << 16);
+    EXPECT_EQ(toBf16Rn(floatOf(high << 16)).bits, high);
+    if ((high & 0x7fff) == 0x7f80) {
+      continue;
+    }
+    EXPECT_EQ(toBf16Rn(floatOf(high << 16 | 0x7fff)).bits, high);
+    EXPECT_EQ(toBf16Rn(floatOf(high << 16 | 0x8000)).bits, high + (high & 1));
+    EXPECT_EQ(toBf16Rn(floatOf(high << 16 | 0x8001)).bits, high + 1);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Vectors
+//===----------------------------------------------------------------------===//
+
+TEST(VectorTest, LoadsAndStoresAnyPartAnywhere) {
+  launch({1, 32}, {}, [] {
+    if (threadIndex() != 0) {
+      return;
+    }
+    for (size_t offset = 0; offset < 9; ++offset) {
+      for (int count = 0; count <= groupSize; ++count) {
+        auto source = DeviceArray<bf16>(count, offset);
+        auto target = DeviceArray<float>(count, offset);
+        for (int i = 0; i < count; ++i) {
+          source[i] = toBf16Rn(static_cast<float>(i + 1));
+        }
+        float values[groupSize];
+        loadGroup(source.data(), count, values);
+        storeGroup(target.data(), count, values);
+        for (int i = 0; i < groupSize; ++i) {
+          EXPECT_EQ(values[i], i < count ? i + 1 : 0);
+        }
+        for (int i = 0; i < count; ++i) {
+          EXPECT_EQ(target[i], i + 1);
+        }
+      }
+    }
+  });
+}
+
+TEST(VectorTest, CountsElementsToAlignment) {
+  DeviceArray<bf16> array(32);
+  for (int i = 0; i < 17; ++i) {
+    EXPECT_EQ(elementsToAlignment(array.data() + i), (16 - i) % 8 & 7);
+  }
+  DeviceArray<float> wide(32);
+  EXPECT_EQ(elementsToAlignment(wide.data() + 1), 3);
+}
+
+//===----------------------------------------------------------------------===//
+// Reductions
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+/// The sum in the order that Reduce.cuh promises, from its definition.
+double butterfly(std::vector<double> values) {
+  for (size_t distance = values.size() / 2; distance > 0; distance /= 2) {
+    std::vector<double> next(values.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      next[i] = values[i] + values[i ^ distance];
+    }
+    values = next;
+  }
+  return values.front();
+}
+
+template <int threads> void expectBlockSum() {
+  Normal normal(threads);
+  std::vector<double> values(threads);
+  std::generate(values.begin(), values.end(), normal);
+  std::vector<double> warps(warpSize);
+  for (int warp = 0; warp < threads / warpSize; ++warp) {
+    auto begin = values.begin() + warp * warpSize;
+    warps[warp] = butterfly({begin, begin + warpSize});
+  }
+  double expected = threads == warpSize ? warps[0] : butterfly(warps);
+  double largest = *std::max_element(values.begin(), values.end());
+
+  for (const Schedule &schedule : schedules) {
+    DeviceArray<double> sums(threads), maxima(threads);
+    launch({1, threads, 2 * reduceBlockBytes<double>}, schedule, [&] {
+      auto *shared = reinterpret_cast<double *>(sharedMemory());
+      u32 thread = threadIndex();
+      sums[thread] = reduceBlock<Sum, threads>(values[thread], shared);
+      maxima[thread] =
+          reduceBlock<Maximum, threads>(values[thread], shared + warpSize);
+    });
+    EXPECT_EQ(sums.values(), std::vector<double>(threads, expected));
+    EXPECT_EQ(maxima.values(), std::vector<double>(threads, largest));
+  }
+}
+
+} // namespace
+
+TEST(ReduceTest, BlocksReduceInTheirFixedOrder) {
+  expectBlockSum<32>();
+  expectBlockSum<96>();
+  expectBlockSum<256>();
+  expectBlockSum<1024>();
+}
+
+TEST(ReduceTest, MaximumKeepsNaN) {
+  float nan = std::numeric_limits<float>::quiet_NaN();
+  DeviceArray<float> result(32);
+  launch({1, 32}, {}, [&] {
+    u32 thread = threadIndex();
+    result[thread] = reduceWarp<Maximum>(thread == 7 ? nan : float(thread));
+  });
+  for (int lane = 0; lane < warpSize; ++lane) {
+    EXPECT_TRUE(std::isnan(result[lane]));
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Scheduling of tiles
+//===----------------------------------------------------------------------===//
+
+TEST(TileSchedulerTest, TriangularTilesAreExactAtTheirBoundaries) {
+  for (u32 row : {0u, 1u, 2u, 3u, 100u, 1000u, 4095u, 4096u, 20000u, 65000u}) {
+    Tile first = triangularTile(triangle(row));
+    Tile last = triangularTile(triangle(row + 1) - 1);
+    EXPECT_EQ(first.row, static_cast<int>(row));
+    EXPECT_EQ(first.column, 0);
+    EXPECT_EQ(last.row, static_cast<int>(row));
+    EXPECT_EQ(last.column, static_cast<int>(row));
+  }
+}
+
+TEST(TileSchedulerTest, DenseTilesCoverTheGridOnce) {
+  for (u32 rows : {1u, 7u, 8u, 9u, 20u}) {
+    for (u32 columns : {1u, 3u, 17u}) {
+      std::set<std::pair<int, int>> seen;
+      for (u32 index = 0; index < rows * columns; ++index) {
+        Tile tile = denseTile(index, rows, columns);
+        EXPECT_TRUE(tile.row >= 0 && tile.row < static_cast<int>(rows));
+        EXPECT_TRUE(tile.column >= 0 &&
+                    tile.column < static_cast<int>(columns));
+        EXPECT_TRUE(seen.emplace(tile.row, tile.column).second);
+      }
+    }
+  }
+}
+
+TEST(TileSchedulerTest, FindsProductsByDivisionAndBySearch) {
+  std::vector<Product> products(5);
+  u32 tiles = 0, sizes[] = {3, 1, 7, 2, 4};
+  for (u32 i = 0; i < 5; ++i) {
+    products[i].firstTile = tiles;
+    tiles += sizes[i];
+  }
+  u32 tile = 0;
+  for (u32 i = 0; i < 5; ++i) {
+    for (u32 j = 0; j < sizes[i]; ++j) {
+      EXPECT_EQ(findProduct({products.data(), 5, 0}, tile++), i);
+    }
+  }
+  EXPECT_EQ(findProduct({products.data(), 5, 6}, 17), 2u);
+}

@@ -1,0 +1,59 @@
+# Copies of the device library with one planted fault each, for the tests of the tests. The library itself knows nothing
+# of them: a fault is a change of its text, and a text that is no longer there is an error here.
+
+set(KAON_MUTANTS "${CMAKE_CURRENT_BINARY_DIR}/mutants")
+set(device_library "${PROJECT_SOURCE_DIR}/codegen/cuda/lib")
+
+# Writes the mutant `name` of the headers FILES, in which FROM becomes TO. It lives in namespace kaon::device_<name> and
+# takes the headers that it does not change from the library.
+function(kaon_add_mutant name)
+  cmake_parse_arguments(PARSE_ARGV 1 mutant "" "FROM;TO" "FILES")
+  set(changes 0)
+  foreach(file ${mutant_FILES})
+    file(READ "${device_library}/${file}" text)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${device_library}/${file}")
+    string(REPLACE "${mutant_FROM}" "${mutant_TO}" changed "${text}")
+    if(NOT changed STREQUAL text)
+      math(EXPR changes "${changes} + 1")
+    endif()
+    string(REPLACE "KAON_CODEGEN_CUDA_LIB_" "KAON_MUTANT_${name}_" changed "${changed}")
+    string(REPLACE "namespace kaon::device {" "namespace kaon::device_${name} {\nusing namespace kaon::device;"
+           changed "${changed}")
+    file(CONFIGURE OUTPUT "${KAON_MUTANTS}/${name}/${file}" CONTENT "${changed}" @ONLY)
+  endforeach()
+  if(NOT changes EQUAL 1)
+    message(FATAL_ERROR "mutant ${name}: expects its text in one header, but found it in ${changes}: ${mutant_FROM}")
+  endif()
+endfunction()
+
+set(product_headers TileProduct.cuh Gemm.cuh)
+kaon_add_mutant(original FILES ${product_headers}
+  FROM "//===-- Gemm.cuh"
+  TO "//===-- Gemm.cuh without a fault")
+kaon_add_mutant(missing_loop_barrier FILES ${product_headers}
+  FROM "blockBarrier();\n      fetch(step + numStages - 1);"
+  TO "fetch(step + numStages - 1);")
+kaon_add_mutant(wait_one_short FILES ${product_headers}
+  FROM "copyAsyncWait<numStages - 2>();"
+  TO "copyAsyncWait<numStages - 1>();")
+kaon_add_mutant(missing_end_barrier FILES ${product_headers}
+  FROM "copyAsyncWait<0>();\n    blockBarrier();"
+  TO "copyAsyncWait<0>();")
+kaon_add_mutant(missing_mirror_barrier FILES ${product_headers}
+  FROM "      blockBarrier();\n      sums.forEachPair("
+  TO "      sums.forEachPair(")
+kaon_add_mutant(row_too_many FILES ${product_headers}
+  FROM "globalRow < lastRow ?"
+  TO "globalRow <= lastRow ?")
+kaon_add_mutant(shifted_mirror FILES ${product_headers}
+  FROM "storeStaged(staged, product, firstColumn, firstRow);"
+  TO "storeStaged(staged, product, firstColumn, firstRow + copySize);")
+kaon_add_mutant(mirror_not_transposed FILES ${product_headers}
+  FROM "staged[column * stagedPitch + row] = narrow<T>(left);\n        staged[(column + 1) * stagedPitch + row] = narrow<T>(right);"
+  TO "staged[row * stagedPitch + column] = narrow<T>(left);\n        staged[row * stagedPitch + column + 1] = narrow<T>(right);")
+kaon_add_mutant(missing_reduce_barrier FILES Reduce.cuh
+  FROM "  blockBarrier();\n"
+  TO "")
+kaon_add_mutant(element_too_many FILES Elementwise.cuh
+  FROM "static_cast<int>(rest) : groupSize"
+  TO "static_cast<int>(rest) + 1 : groupSize")

@@ -1,0 +1,194 @@
+//===-- ProductTest.cpp - product kernels against plain loops -------------===//
+//
+// The kernels are those of kernels/ProductKernels.cuh, which NVRTC compiles as
+// well. Under the shim products are summed in the order of k, so results are
+// compared bit by bit; the bound that also a GPU has to keep is tested too.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ProductKernels.cuh"
+#include "test/cuda/TestProducts.h"
+
+using namespace kaon;
+using namespace kaon::device;
+using namespace kaon::test;
+
+namespace {
+
+using Kernel = void (*)(ProductList, const float *);
+
+/// Every kernel of this file needs the same shared memory.
+constexpr size_t sharedBytes =
+    gemmSharedBytes<kernels::OuterLoop<bf16>, kernels::Plain<bf16, true>>;
+static_assert(
+    gemmSharedBytes<kernels::ShortLoop<f16>, kernels::Apply<f16, bf16>> ==
+    sharedBytes);
+
+void run(Kernel kernel, const ProductTables &tables,
+         const shim::Schedule &schedule) {
+  ProductList list = tables.list();
+  const float *scalars = tables.scalars.data();
+  shim::launch({tables.tiles, productThreads, sharedBytes}, schedule,
+               [=] { kernel(list, scalars); });
+}
+
+/// Square and ragged shapes: less than a tile, exact tiles, and one more.
+const std::vector<Shape> squareShapes = {
+    {130, 130, 40}, {1, 1, 1}, {128, 128, 64}, {61, 61, 33}};
+const std::vector<Shape> unequalShapes = {
+    {130, 60, 40}, {7, 129, 9}, {128, 128, 32}, {33, 1, 100}};
+
+template <typename T>
+void expectExact(Kernel kernel, const std::vector<Shape> &shapes,
+                 const Form &form) {
+  for (const shim::Schedule &schedule : shim::schedules) {
+    auto products = makeProducts<T>(shapes, form);
+    run(kernel, makeTables(products), schedule);
+    EXPECT_EQ(countWrong(products), 0u) << schedule.str();
+    for (const TestProduct<T> &product : products) {
+      const Matrix<T> &d = product.d;
+      for (int row = 0; row < d.rows; ++row) {
+        for (int column = d.columns; column < d.pitch; ++column) {
+          EXPECT_EQ(d.at(row, column).bits, 0xffff) << "padding was written";
+        }
+      }
+    }
+  }
+}
+
+constexpr Form outer = {.sameOperands = true};
+constexpr Form outerSymmetric = {.sameOperands = true, .symmetric = true};
+
+} // namespace
+
+TEST(ProductTest, OuterDense) {
+  expectExact<bf16>(outer_dense_bf16, squareShapes, outer);
+  expectExact<bf16>(outer_dense_bf16, unequalShapes, {});
+}
+
+TEST(ProductTest, OuterSymmetric) {
+  expectExact<bf16>(outer_symmetric_bf16, squareShapes, outerSymmetric);
+}
+
+TEST(ProductTest, SymmetricWithAddend) {
+  expectExact<f16>(outer_symmetric_add_f16, squareShapes,
+                   {.sameOperands = true, .symmetric = true, .addend = true});
+}
+
+TEST(ProductTest, SymmetricWithDiagonal) {
+  expectExact<f16>(outer_symmetric_diagonal_f16, squareShapes,
+                   {.sameOperands = true, .symmetric = true, .diagonal = true});
+}
+
+TEST(ProductTest, ShortWithAddend) {
+  expectExact<bf16>(short_add_bf16, unequalShapes,
+                    {.tallB = true, .addend = true});
+}
+
+TEST(ProductTest, TallDenseAndSymmetric) {
+  expectExact<bf16>(tall_dense_bf16, unequalShapes,
+                    {.tallA = true, .tallB = true});
+  expectExact<bf16>(
+      tall_symmetric_bf16, squareShapes,
+      {.tallA = true, .tallB = true, .sameOperands = true, .symmetric = true});
+}
+
+TEST(ProductTest, SymmetricEqualsDenseBitByBit) {
+  // Three tiles a side, so that there are tiles away from the diagonal.
+  const std::vector<Shape> shapes = {{300, 300, 50}};
+  auto symmetric = makeProducts<bf16>(shapes, outerSymmetric);
+  auto dense = makeProducts<bf16>(shapes, outer);
+  run(outer_symmetric_bf16, makeTables(symmetric), {});
+  run(outer_dense_bf16, makeTables(dense), {});
+  EXPECT_TRUE(sameBits(symmetric[0].d.data.values(), dense[0].d.data.values()));
+  const Matrix<bf16> &d = symmetric[0].d;
+  d.forEach([&](int row, int column, bf16 value) {
+    EXPECT_EQ(value.bits, d.at(column, row).bits);
+  });
+}
+
+TEST(ProductTest, BatchEqualsGroup) {
+  const std::vector<Shape> shapes(3, Shape{140, 140, 24});
+  auto batch = makeProducts<bf16>(shapes, outerSymmetric);
+  auto group = makeProducts<bf16>(shapes, outerSymmetric);
+  ProductTables tables = makeTables(batch, /*batched=*/true);
+  EXPECT_EQ(tables.tilesPerProduct, 3u);
+  run(outer_symmetric_bf16, tables, {});
+  run(outer_symmetric_bf16, makeTables(group), {});
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    EXPECT_TRUE(sameBits(batch[i].d.data.values(), group[i].d.data.values()));
+  }
+  EXPECT_EQ(countWrong(batch), 0u);
+}
+
+TEST(ProductTest, KeepsTheBoundForAnyOrderOfSummation) {
+  // k + 3 roundings to f32 of partial sums, which lie below the sum of the
+  // terms' magnitudes, and one rounding to 8 significant bits.
+  auto products =
+      makeProducts<bf16>({{65, 97, 200}}, {.tallB = true, .addend = true});
+  run(short_add_bf16, makeTables(products), {});
+  const TestProduct<bf16> &product = products[0];
+  product.d.forEach([&](int row, int column, bf16 value) {
+    double exact, magnitude;
+    product.exact(row, column, exact, magnitude);
+    double sumBound = (product.shape.k + 3) * 0x1p-24 * magnitude;
+    double bound = sumBound + 0x1p-8 * (std::abs(exact) + sumBound);
+    EXPECT_LE(std::abs(toFloat(value) - exact), bound);
+  });
+}
+
+TEST(ProductTest, NoFactorIsOne) {
+  auto products = makeProducts<bf16>({{40, 40, 16}}, outer);
+  products[0].factor[0] = 1;
+  Product withoutFactor = products[0].product();
+  withoutFactor.factor = nullptr;
+  run(outer_dense_bf16,
+      makeTables({withoutFactor}, {products[0].scalars()}, false), {});
+  EXPECT_EQ(countWrong(products), 0u);
+}
+
+namespace {
+
+/// The parameter after the last product of an iteration, for parameters whose
+/// rows are contiguous and of any length and alignment.
+template <typename T, typename Parameter> void expectApplied(Kernel kernel) {
+  constexpr float keep = 0.99f, step = 0.125f;
+  for (const shim::Schedule &schedule : shim::schedules) {
+    auto products =
+        makeProducts<T>(unequalShapes, {.tallB = true, .addend = true});
+    std::deque<DeviceArray<Parameter>> parameters;
+    std::vector<std::vector<Parameter>> before;
+    std::vector<Product> table;
+    std::vector<std::vector<float>> scalars;
+    for (const TestProduct<T> &product : products) {
+      Normal normal(7);
+      parameters.push_back(
+          DeviceArray<Parameter>(product.shape.m * product.shape.n, 1)
+              .fill([&] { return narrow<Parameter>(normal()); }));
+      before.push_back(parameters.back().values());
+      table.push_back(product.product());
+      table.back().d = parameters.back().data();
+      table.back().pitchD = product.shape.n;
+      scalars.push_back(product.scalars());
+      scalars.back().insert(scalars.back().end(), {keep, step});
+    }
+    run(kernel, makeTables(table, scalars, false), schedule);
+    for (size_t i = 0; i < products.size(); ++i) {
+      products[i].d.forEach([&](int row, int column, T) {
+        size_t at = static_cast<size_t>(row) * products[i].shape.n + column;
+        float direction = step * products[i].expected(row, column);
+        float kept = keep * toFloat(before[i][at]);
+        before[i][at] = narrow<Parameter>(kept - direction);
+      });
+      EXPECT_TRUE(sameBits(before[i], parameters[i].values()))
+          << schedule.str();
+    }
+  }
+}
+
+} // namespace
+
+TEST(ProductTest, AppliesTheLastProductToTheParameter) {
+  expectApplied<bf16, float>(short_apply_bf16_f32);
+  expectApplied<f16, bf16>(short_apply_f16_bf16);
+}

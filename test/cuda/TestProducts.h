@@ -1,0 +1,229 @@
+//===-- TestProducts.h - products with references ---------------*- C++ -*-===//
+//
+// Lists of products with random operands, ragged where the library allows it,
+// and the elements that their results must have, computed by plain loops.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KAON_TEST_CUDA_TESTPRODUCTS_H
+#define KAON_TEST_CUDA_TESTPRODUCTS_H
+
+#include "codegen/cuda/lib/TileScheduler.cuh"
+#include "test/cuda/TestMemory.h"
+
+#include <deque>
+
+namespace kaon::test {
+
+/// A row-major matrix as product kernels take it. Its padding is NaN.
+template <typename T> struct Matrix {
+  Matrix(int rows, int columns)
+      : rows(rows), columns(columns), pitch(device::divideUp(columns, 8) * 8),
+        data(static_cast<size_t>(rows) * pitch) {}
+
+  T &at(int row, int column) const {
+    return data[static_cast<size_t>(row) * pitch + column];
+  }
+
+  template <typename Function> void forEach(Function function) const {
+    for (int row = 0; row < rows; ++row) {
+      for (int column = 0; column < columns; ++column) {
+        function(row, column, at(row, column));
+      }
+    }
+  }
+
+  int rows, columns, pitch;
+  DeviceArray<T> data;
+};
+
+struct Shape {
+  int m, n, k;
+};
+
+/// How the products of a list are made.
+struct Form {
+  /// A is stored k x m, B is stored k x n; otherwise m x k and n x k.
+  bool tallA = false, tallB = false;
+  /// B is A: the result is symmetric.
+  bool sameOperands = false;
+  /// Only the tiles of a triangle are computed.
+  bool symmetric = false;
+  bool addend = false, diagonal = false;
+};
+
+/// One product, its operands and its scalars.
+template <typename T> struct TestProduct {
+  TestProduct(const Shape &shape, const Form &form, unsigned seed)
+      : shape(shape), form(form),
+        a(form.tallA ? shape.k : shape.m, form.tallA ? shape.m : shape.k),
+        b(form.tallB ? shape.k : shape.n, form.tallB ? shape.n : shape.k),
+        c(shape.m, shape.n), d(shape.m, shape.n), factor(1) {
+    Normal normal(seed);
+    auto randomize = [&](int, int, T &value) {
+      value = device::narrow<T>(normal());
+    };
+    a.forEach(randomize);
+    b.forEach(randomize);
+    c.forEach(randomize);
+    if (form.symmetric) {
+      c.forEach([&](int row, int column, T &value) {
+        value = c.at(std::min(row, column), std::max(row, column));
+      });
+    }
+    factor[0] = 0.25f;
+    alpha = 1.5f + static_cast<float>(seed % 3);
+  }
+
+  static constexpr float beta = -0.5f, gamma = 3.25f;
+
+  T elementA(int row, int k) const {
+    return form.tallA ? a.at(k, row) : a.at(row, k);
+  }
+  T elementB(int k, int column) const {
+    if (form.sameOperands) {
+      return elementA(column, k);
+    }
+    return form.tallB ? b.at(k, column) : b.at(column, k);
+  }
+
+  std::vector<float> scalars() const {
+    std::vector<float> values = {alpha};
+    if (form.addend) {
+      values.push_back(beta);
+    }
+    if (form.diagonal) {
+      values.push_back(gamma);
+    }
+    return values;
+  }
+
+  device::Product product() const {
+    const Matrix<T> &right = form.sameOperands ? a : b;
+    return {a.data.data(),
+            right.data.data(),
+            form.addend ? c.data.data() : nullptr,
+            d.data.data(),
+            factor.data(),
+            shape.m,
+            shape.n,
+            shape.k,
+            a.pitch,
+            right.pitch,
+            c.pitch,
+            d.pitch,
+            0,
+            0};
+  }
+
+  /// The scaled element in f32: products in the order of k, then one rounding
+  /// per operation, which is what the host's primitives do.
+  float expected(int row, int column) const {
+    float sum = 0;
+    for (int k = 0; k < shape.k; ++k) {
+      sum = std::fma(toFloat(elementA(row, k)), toFloat(elementB(k, column)),
+                     sum);
+    }
+    float result = alpha * factor[0] * sum;
+    if (form.addend) {
+      result = std::fma(beta, toFloat(c.at(row, column)), result);
+    }
+    return form.diagonal && row == column ? result + gamma : result;
+  }
+
+  /// The same in f64, and the sum of the terms' magnitudes.
+  void exact(int row, int column, double &result, double &magnitude) const {
+    double scale = static_cast<double>(alpha) * factor[0];
+    result = magnitude = 0;
+    auto add = [&](double term) {
+      result += term;
+      magnitude += std::abs(term);
+    };
+    for (int k = 0; k < shape.k; ++k) {
+      add(scale * toFloat(elementA(row, k)) * toFloat(elementB(k, column)));
+    }
+    if (form.addend) {
+      add(static_cast<double>(beta) * toFloat(c.at(row, column)));
+    }
+    if (form.diagonal && row == column) {
+      add(gamma);
+    }
+  }
+
+  Shape shape;
+  Form form;
+  Matrix<T> a, b, c, d;
+  DeviceArray<float> factor;
+  float alpha;
+};
+
+/// The tables of one launch.
+struct ProductTables {
+  device::ProductList list() const {
+    return {products.data(), static_cast<uint32_t>(products.size()),
+            tilesPerProduct};
+  }
+
+  DeviceArray<device::Product> products;
+  DeviceArray<float> scalars;
+  uint32_t tilesPerProduct, tiles;
+};
+
+/// Tables for products of which each has its scalars. All are searched for,
+/// unless `batched` says that they have equally many tiles.
+inline ProductTables
+makeTables(std::vector<device::Product> products,
+           const std::vector<std::vector<float>> &scalarSets, bool symmetric,
+           bool batched = false) {
+  std::vector<float> scalars;
+  uint32_t tiles = 0;
+  for (size_t i = 0; i < products.size(); ++i) {
+    products[i].firstTile = tiles;
+    products[i].firstScalar = static_cast<uint32_t>(scalars.size());
+    tiles += device::productTiles(products[i].m, products[i].n, symmetric);
+    scalars.insert(scalars.end(), scalarSets[i].begin(), scalarSets[i].end());
+  }
+  uint32_t perProduct =
+      batched ? tiles / static_cast<uint32_t>(products.size()) : 0;
+  return {deviceArray(products), deviceArray(scalars), perProduct, tiles};
+}
+
+/// A list of products of one form.
+template <typename T>
+std::deque<TestProduct<T>> makeProducts(const std::vector<Shape> &shapes,
+                                        const Form &form) {
+  std::deque<TestProduct<T>> products;
+  for (const Shape &shape : shapes) {
+    products.emplace_back(shape, form, 1 + products.size());
+  }
+  return products;
+}
+
+template <typename T>
+ProductTables makeTables(const std::deque<TestProduct<T>> &products,
+                         bool batched = false) {
+  std::vector<device::Product> table;
+  std::vector<std::vector<float>> scalars;
+  for (const TestProduct<T> &product : products) {
+    table.push_back(product.product());
+    scalars.push_back(product.scalars());
+  }
+  return makeTables(table, scalars, products.front().form.symmetric, batched);
+}
+
+/// Elements of the results that do not have the expected bits.
+template <typename T>
+size_t countWrong(const std::deque<TestProduct<T>> &products) {
+  size_t wrong = 0;
+  for (const TestProduct<T> &product : products) {
+    product.d.forEach([&](int row, int column, T value) {
+      T expected = device::narrow<T>(product.expected(row, column));
+      wrong += value.bits != expected.bits;
+    });
+  }
+  return wrong;
+}
+
+} // namespace kaon::test
+
+#endif // KAON_TEST_CUDA_TESTPRODUCTS_H

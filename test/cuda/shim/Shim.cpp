@@ -1,0 +1,508 @@
+//===-- Shim.cpp - runs device kernels on the CPU -------------------------===//
+
+#include "test/cuda/shim/Shim.h"
+
+#include "codegen/cuda/lib/PrimitivesHost.cuh"
+#include "test/cuda/shim/Sanitizers.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <random>
+#include <vector>
+
+using namespace kaon;
+using namespace kaon::shim;
+
+//===----------------------------------------------------------------------===//
+// Changing stacks
+//===----------------------------------------------------------------------===//
+
+#if !defined(__x86_64__) || !defined(__ELF__)
+#error "the shim changes stacks with instructions of x86-64 ELF systems"
+#endif
+
+/// Saves the registers that a call preserves on the running stack and its top
+/// in `*from`, then continues on the stack `to`.
+extern "C" void kaonShimSwitchStack(void **from, void *to);
+asm(R"(
+.text
+.globl kaonShimSwitchStack
+.type kaonShimSwitchStack, @function
+kaonShimSwitchStack:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size kaonShimSwitchStack, .-kaonShimSwitchStack
+)");
+
+namespace {
+
+constexpr int savedRegisters = 6;
+constexpr int numLanes = 32;
+constexpr size_t stackBytes = 128 << 10;
+constexpr size_t sharedAlignment = 128;
+constexpr size_t accessBytes = 16;
+constexpr int notANumberByte = 0xff;
+
+struct Free {
+  void operator()(char *memory) const { std::free(memory); }
+};
+using Memory = std::unique_ptr<char, Free>;
+
+Memory allocate(size_t alignment, size_t bytes) {
+  void *memory = nullptr;
+  if (posix_memalign(&memory, alignment, std::max<size_t>(bytes, 1)) != 0) {
+    throw std::bad_alloc();
+  }
+  return Memory(static_cast<char *>(memory));
+}
+
+//===----------------------------------------------------------------------===//
+// The state of a block
+//===----------------------------------------------------------------------===//
+
+/// A copy into shared memory that has been started and not waited for.
+struct PendingCopy {
+  char *shared;
+  const void *global;
+  uint32_t validBytes;
+};
+using CopyGroup = std::vector<PendingCopy>;
+
+/// A place where threads wait for each other.
+struct Rendezvous {
+  int arrived = 0;
+  /// Counts how often all have met here.
+  unsigned generation = 0;
+  std::string what;
+};
+
+struct Thread {
+  uint32_t index = 0;
+  bool done = false;
+  /// Where it waits, and the generation that it waits to end.
+  const Rendezvous *waitsAt = nullptr;
+  unsigned waitsFor = 0;
+  CopyGroup openGroup;
+  std::vector<CopyGroup> groups;
+
+  Memory stack;
+  void *stackTop = nullptr;
+  SanitizedStack sanitized;
+
+  bool canRun() const {
+    return !done && !(waitsAt && waitsAt->generation == waitsFor);
+  }
+};
+
+struct Warp {
+  Rendezvous rendezvous;
+  machine::WarpInput input;
+  machine::WarpOutput output;
+  int exited = 0;
+};
+
+struct Block {
+  uint32_t index = 0;
+  size_t sharedBytes = 0;
+  Memory shared;
+  std::vector<Thread> threads;
+  std::vector<Warp> warps;
+  Rendezvous barrier;
+  /// Of this barrier and the next, in turn: a thread may come to the next one
+  /// before another has left this one, which must not order the two.
+  OrderingPoint barrierOrder[2];
+  size_t exited = 0;
+  /// What went wrong; empty while nothing has.
+  std::string fault;
+  const std::function<void()> *kernel = nullptr;
+};
+
+Block *block = nullptr;
+/// The running device thread; the scheduler while it runs.
+Thread *current = nullptr;
+Thread scheduler;
+OrderingPoint launchEnd;
+
+std::atomic<int> raceReports = 0;
+
+/// Marks accesses in its scope as the shim's own.
+class Quiet {
+public:
+  Quiet() { SanitizedStack::ignoreAccesses(true); }
+  ~Quiet() { SanitizedStack::ignoreAccesses(false); }
+  Quiet(const Quiet &) = delete;
+  Quiet &operator=(const Quiet &) = delete;
+};
+
+//===----------------------------------------------------------------------===//
+// Threads taking turns
+//===----------------------------------------------------------------------===//
+
+#define KAON_NOT_INSTRUMENTED __attribute__((no_sanitize("thread"), noinline))
+
+KAON_NOT_INSTRUMENTED void switchTo(Thread &next, bool last = false) {
+  Thread &self = *current;
+  self.sanitized.leave(next.sanitized, last);
+  current = &next;
+  kaonShimSwitchStack(&self.stackTop, next.stackTop);
+  self.sanitized.enter(scheduler.sanitized);
+}
+
+/// Unwinds the stack of a device thread whose launch has failed.
+struct Stopped {};
+
+/// Ends the launch because the running thread broke a rule.
+[[noreturn]] void fail(const std::string &message) {
+  block->fault = "block " + std::to_string(block->index) + ", thread " +
+                 std::to_string(current->index) + ": " + message;
+  throw Stopped();
+}
+
+/// Sets the running thread aside until the others have come to `place`.
+void waitAt(const Rendezvous &place) {
+  current->waitsFor = place.generation;
+  current->waitsAt = &place;
+  switchTo(scheduler);
+  current->waitsAt = nullptr;
+  if (!block->fault.empty()) {
+    throw Stopped();
+  }
+}
+
+Warp &currentWarp() { return block->warps[current->index / numLanes]; }
+
+void checkExit() {
+  Quiet quiet;
+  if (!current->openGroup.empty() || !current->groups.empty()) {
+    fail("the kernel ended with copies in flight");
+  }
+  if (block->barrier.arrived > 0) {
+    fail("the thread exited while others wait at " + block->barrier.what);
+  }
+  if (currentWarp().rendezvous.arrived > 0) {
+    fail("the thread exited while lanes of its warp wait at " +
+         currentWarp().rendezvous.what);
+  }
+}
+
+void runThread() {
+  try {
+    if (block->fault.empty()) {
+      (*block->kernel)();
+      checkExit();
+    }
+  } catch (const Stopped &) {
+  }
+  launchEnd.release();
+  Quiet quiet;
+  current->done = true;
+  ++currentWarp().exited;
+  ++block->exited;
+}
+
+/// The bottom of a device thread's stack.
+KAON_NOT_INSTRUMENTED void threadMain() {
+  current->sanitized.enter(scheduler.sanitized);
+  runThread();
+  switchTo(scheduler, /*last=*/true);
+  std::abort(); // Nobody resumes a thread that is done.
+}
+
+void createThread(Thread &thread, uint32_t index) {
+  thread.index = index;
+  thread.stack = allocate(accessBytes, stackBytes);
+  void **top = reinterpret_cast<void **>(thread.stack.get() + stackBytes);
+  // A function is entered with its return address on an aligned stack.
+  *--top = nullptr;
+  *--top = reinterpret_cast<void *>(threadMain);
+  top -= savedRegisters;
+  std::fill_n(top, savedRegisters, nullptr);
+  thread.stackTop = top;
+  thread.sanitized.create(thread.stack.get(), stackBytes);
+}
+
+std::string describeDeadlock() {
+  std::string message = "block " + std::to_string(block->index) +
+                        ": deadlock: every thread waits:";
+  for (const Thread &thread : block->threads) {
+    if (thread.done) {
+      continue;
+    }
+    message += " " + std::to_string(thread.index) + " at " +
+               thread.waitsAt->what + ";";
+  }
+  return message;
+}
+
+/// Lets the threads of a failed block unwind their stacks.
+void unwindThreads() {
+  for (Thread &thread : block->threads) {
+    if (!thread.done) {
+      switchTo(thread);
+    }
+  }
+}
+
+using Threads = std::vector<Thread *>;
+
+/// Gives one turn to each of the threads that can run; false if none can.
+bool giveTurns(Threads::iterator begin, Threads::iterator end) {
+  bool progress = false;
+  for (auto thread = begin; thread != end; ++thread) {
+    if ((*thread)->canRun() && block->fault.empty()) {
+      switchTo(**thread);
+      progress = true;
+    }
+  }
+  return progress;
+}
+
+/// One round over the block; false if no thread can run.
+bool giveRound(Threads &threads, Schedule::Order order, std::mt19937 &random) {
+  if (order == Schedule::shuffled) {
+    std::shuffle(threads.begin(), threads.end(), random);
+  }
+  if (order != Schedule::warpByWarp) {
+    return giveTurns(threads.begin(), threads.end());
+  }
+  bool progress = false;
+  for (auto warp = threads.begin(); warp != threads.end(); warp += numLanes) {
+    while (giveTurns(warp, warp + numLanes)) {
+      progress = true;
+    }
+  }
+  return progress;
+}
+
+/// Gives turns until all threads have ended or one has failed.
+void runThreads(const Schedule &schedule, std::mt19937 &random) {
+  Threads threads;
+  for (Thread &thread : block->threads) {
+    threads.push_back(&thread);
+  }
+  if (schedule.order == Schedule::reverse) {
+    std::reverse(threads.begin(), threads.end());
+  }
+  while (block->exited < threads.size() && block->fault.empty()) {
+    if (!giveRound(threads, schedule.order, random)) {
+      block->fault = describeDeadlock();
+    }
+  }
+  unwindThreads();
+}
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// The machine that PrimitivesHost.cuh asks
+//===----------------------------------------------------------------------===//
+
+uint32_t machine::threadIndex() {
+  Quiet quiet;
+  return current->index;
+}
+
+uint32_t machine::blockIndex() {
+  Quiet quiet;
+  return block->index;
+}
+
+char *machine::sharedMemory() {
+  Quiet quiet;
+  return block->shared.get();
+}
+
+void machine::barrier(int line) {
+  Quiet quiet;
+  Rendezvous &place = block->barrier;
+  std::string what = "the barrier in line " + std::to_string(line);
+  if (block->exited > 0) {
+    fail("waits at " + what + ", but a thread of the block has exited");
+  }
+  if (place.arrived > 0 && place.what != what) {
+    fail("waits at " + what + ", but others of the block at " + place.what);
+  }
+  place.what = what;
+  OrderingPoint &order = block->barrierOrder[place.generation % 2];
+  order.release();
+  if (++place.arrived == static_cast<int>(block->threads.size())) {
+    place.arrived = 0;
+    ++place.generation;
+  } else {
+    waitAt(place);
+  }
+  order.acquire();
+}
+
+void machine::exchange(const char *name, const uint32_t *input, int inputWords,
+                       uint32_t *output, int outputWords,
+                       void (*compute)(const WarpInput &, WarpOutput &)) {
+  Quiet quiet;
+  Warp &warp = currentWarp();
+  Rendezvous &place = warp.rendezvous;
+  if (warp.exited > 0) {
+    fail(std::string("calls ") + name + ", but a lane of its warp has exited");
+  }
+  if (place.arrived > 0 && place.what != name) {
+    fail(std::string("calls ") + name + ", but other lanes of its warp call " +
+         place.what);
+  }
+  int lane = current->index % numLanes;
+  place.what = name;
+  std::copy_n(input, inputWords, warp.input[lane]);
+  if (++place.arrived == numLanes) {
+    compute(warp.input, warp.output);
+    place.arrived = 0;
+    ++place.generation;
+  } else {
+    waitAt(place);
+  }
+  std::copy_n(warp.output[lane], outputWords, output);
+}
+
+void machine::checkAligned(const char *name, const void *pointer) {
+  if (reinterpret_cast<uintptr_t>(pointer) % accessBytes != 0) {
+    Quiet quiet;
+    fail(std::string(name) + " expects an address aligned to 16 bytes");
+  }
+}
+
+void machine::checkShared(const char *name, const void *pointer) {
+  Quiet quiet;
+  checkAligned(name, pointer);
+  // As numbers: the pointer may belong to any object.
+  auto address = reinterpret_cast<uintptr_t>(pointer);
+  auto begin = reinterpret_cast<uintptr_t>(block->shared.get());
+  if (address < begin || address + accessBytes > begin + block->sharedBytes) {
+    fail(std::string(name) + " expects an address in shared memory");
+  }
+}
+
+void machine::copyAsync(void *shared, const void *global, uint32_t validBytes) {
+  std::memset(shared, notANumberByte, accessBytes);
+  Quiet quiet;
+  current->openGroup.push_back(
+      {static_cast<char *>(shared), global, validBytes});
+}
+
+void machine::copyAsyncCommit() {
+  Quiet quiet;
+  current->groups.push_back(std::move(current->openGroup));
+  current->openGroup.clear();
+}
+
+void machine::copyAsyncWait(int pending) {
+  CopyGroup arrived;
+  {
+    Quiet quiet;
+    auto &groups = current->groups;
+    auto end = groups.end() - std::min<ptrdiff_t>(pending, groups.size());
+    for (auto group = groups.begin(); group != end; ++group) {
+      arrived.insert(arrived.end(), group->begin(), group->end());
+    }
+    groups.erase(groups.begin(), end);
+  }
+  for (const PendingCopy &copy : arrived) {
+    std::memcpy(copy.shared, copy.global, copy.validBytes);
+    std::memset(copy.shared + copy.validBytes, 0,
+                accessBytes - copy.validBytes);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Launching
+//===----------------------------------------------------------------------===//
+
+std::string Schedule::str() const {
+  switch (order) {
+  case forward:
+    return "forward";
+  case reverse:
+    return "reverse";
+  case shuffled:
+    return "shuffled " + std::to_string(seed);
+  case warpByWarp:
+    return "warp by warp";
+  }
+  return "unknown";
+}
+
+void shim::launch(const LaunchSize &size, const Schedule &schedule,
+                  const std::function<void()> &kernel) {
+  if (size.threads == 0 || size.threads % numLanes != 0) {
+    throw Fault("expects blocks of whole warps, but got " +
+                std::to_string(size.threads) + " threads");
+  }
+  std::mt19937 random(schedule.seed);
+  scheduler.sanitized.adoptCurrent();
+  current = &scheduler;
+  std::string fault;
+  // ThreadSanitizer gives the identity of a destroyed thread to the next one,
+  // and would take accesses of two blocks for accesses of one thread.
+  std::vector<SanitizedStack> finished;
+  {
+    Quiet quiet;
+    for (uint32_t index = 0; index < size.blocks && fault.empty(); ++index) {
+      Block running;
+      block = &running;
+      running.index = index;
+      running.kernel = &kernel;
+      running.sharedBytes = size.sharedBytes;
+      running.shared = allocate(sharedAlignment, size.sharedBytes);
+      std::memset(running.shared.get(), notANumberByte, size.sharedBytes);
+      running.threads.resize(size.threads);
+      running.warps.resize(size.threads / numLanes);
+      for (uint32_t thread = 0; thread < size.threads; ++thread) {
+        createThread(running.threads[thread], thread);
+      }
+      runThreads(schedule, random);
+      for (Thread &thread : running.threads) {
+        finished.push_back(thread.sanitized);
+      }
+      fault = running.fault;
+      block = nullptr;
+    }
+  }
+  for (SanitizedStack &stack : finished) {
+    stack.destroy();
+  }
+  launchEnd.acquire();
+  if (!fault.empty()) {
+    throw Fault(fault);
+  }
+}
+
+int shim::takeRaceReports() { return raceReports.exchange(0); }
+
+int shim::countRaces(const std::function<void()> &run) {
+  takeRaceReports();
+  muteReports(true);
+  run();
+  muteReports(false);
+  return takeRaceReports();
+}
+
+#ifdef KAON_SHIM_THREAD_SANITIZER
+/// Called by ThreadSanitizer for every report.
+extern "C" void __tsan_on_report(void *) { ++raceReports; }
+
+/// Tests count reports themselves.
+extern "C" const char *__tsan_default_options() { return "exitcode=0"; }
+#endif

@@ -1,0 +1,216 @@
+"""The CUDA device library as NVRTC compiles it, without a GPU: it compiles, and into the intended instructions.
+
+How the kernels compute is tested on the CPU (test/cuda). The kernels here are the same text.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import pytest
+from cubin_tools import OPCODES, Kernel, read_kernels
+from nvrtc_tools import (
+    ARCHITECTURES,
+    KERNELS,
+    LIBRARY,
+    REPOSITORY,
+    Compilation,
+    CompileError,
+    compile_text,
+    find_library,
+)
+
+pytestmark = pytest.mark.skipif(find_library() is None, reason="no NVRTC: the nvidia-cuda-nvrtc wheel is not installed")
+
+HEADERS = sorted(path.name for path in LIBRARY.glob("*.cuh") if path.name != "PrimitivesHost.cuh")
+
+POINTERS = [(0, 8), (8, 8), (16, 8)]
+LIST_AND_POINTER = [(0, 16), (16, 8)]
+
+# Kernel -> threads, blocks per multiprocessor. A multiprocessor has 65536 registers.
+ELEMENTWISE = {
+    "adamw_f32_f32": (256, 2),
+    "adamw_f32_bf16": (256, 2),
+    "adamw_f16_f16": (256, 2),
+    "momentum_bf16_bf16": (256, 2),
+}
+ROWS = {
+    "row_step_short_f32_bf16": (32, 16),
+    "row_step_f32_bf16": (256, 2),
+    "row_step_bf16_bf16": (256, 2),
+    "row_step_long_f32_f32": (1024, 1),
+}
+# Kernel -> loads of matrices in a step of the main loop: plain, transposed.
+PRODUCTS = {
+    "outer_symmetric_bf16": (12, 0),
+    "outer_dense_bf16": (12, 0),
+    "outer_symmetric_add_f16": (12, 0),
+    "outer_symmetric_diagonal_f16": (12, 0),
+    "short_add_bf16": (8, 4),
+    "tall_symmetric_bf16": (0, 12),
+    "tall_dense_bf16": (0, 12),
+    "short_apply_bf16_f32": (8, 4),
+    "short_apply_f16_bf16": (8, 4),
+}
+FILES = {"ElementwiseKernels.cuh": [*ELEMENTWISE], "RowKernels.cuh": [*ROWS], "ProductKernels.cuh": [*PRODUCTS]}
+
+
+@functools.cache
+def compilation(file: str, architecture: str) -> Compilation:
+    return compile_text((KERNELS / file).read_text(), architecture)
+
+
+@functools.cache
+def kernels(file: str, architecture: str) -> dict[str, Kernel]:
+    return read_kernels(compilation(file, architecture).cubin)
+
+
+@functools.cache
+def entries(file: str, architecture: str) -> dict[str, str]:
+    """The PTX of every kernel of a file."""
+    parts = re.split(r"\.entry (\w+)\(", compilation(file, architecture).ptx)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def reported_resources(log: str) -> dict[str, tuple[int, int]]:
+    """For every kernel in the log of ptxas its registers, and its bytes of stack and spills."""
+    pattern = (
+        r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+        r".*?Used (\d+) registers"
+    )
+    return {
+        name: (int(registers), int(stack) + int(stores) + int(loads))
+        for name, stack, stores, loads, registers in re.findall(pattern, log, re.DOTALL)
+    }
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("header", HEADERS)
+def test_every_header_compiles_alone(header: str, architecture: str) -> None:
+    compile_text(f'#include "{header}"\n', architecture)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_tables_have_the_layout_that_the_host_writes(architecture: str) -> None:
+    compile_text((KERNELS / "Layout.cuh").read_text(), architecture)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_example_of_the_documentation_compiles(architecture: str) -> None:
+    (example,) = re.findall(r"```cpp\n(.*?)```", (REPOSITORY / "docs" / "cuda-library.md").read_text(), re.DOTALL)
+    text = f'#include "Elementwise.cuh"\nusing namespace kaon::device;\n{example}'
+    kernel = read_kernels(compile_text(text, architecture).cubin)["sign_descent"]
+    assert kernel.parameters == POINTERS
+
+
+def test_the_library_includes_only_itself() -> None:
+    for header in HEADERS:
+        for name in re.findall(r"#\s*include\s*(\S+)", (LIBRARY / header).read_text()):
+            assert name.strip('"') in HEADERS or name == '"PrimitivesHost.cuh"', f"{header} includes {name}"
+
+
+def test_only_the_primitives_differ_between_gpu_and_host() -> None:
+    for header in HEADERS:
+        text = (LIBRARY / header).read_text()
+        if header != "PrimitivesPtx.cuh":
+            assert not re.search(r"\basm\b|\b__\w+\(|threadIdx|blockIdx", text), header
+        if header != "Primitives.cuh":
+            assert "__CUDA" not in text, header
+
+
+def test_both_definitions_have_the_same_primitives() -> None:
+    def names(header: str) -> set[str]:
+        return set(re.findall(r"^KAON_DEVICE [^(]*\b(\w+)\(", (LIBRARY / header).read_text(), re.MULTILINE))
+
+    helpers_of_ptx, helpers_of_host = {"sharedAddress"}, {"shiftRightRn", "halfOf"}
+    assert names("PrimitivesPtx.cuh") - helpers_of_ptx == names("PrimitivesHost.cuh") - helpers_of_host
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("file", FILES)
+def test_kernels_fit_their_registers_and_spill_nothing(file: str, architecture: str) -> None:
+    resources = reported_resources(compilation(file, architecture).log)
+    assert sorted(resources) == sorted(FILES[file])
+    for name, (registers, spilled) in resources.items():
+        threads, blocks = {**ELEMENTWISE, **ROWS}.get(name, (256, 2))
+        assert registers <= min(255, 65536 // (threads * blocks)), name
+        assert spilled == 0, name
+        kernel = kernels(file, architecture)[name]
+        assert kernel.max_threads == threads, name
+        assert kernel.count("STL") == kernel.count("LDL") == 0, name
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("file", FILES)
+def test_parameters_lie_where_the_launcher_puts_them(file: str, architecture: str) -> None:
+    expected = LIST_AND_POINTER if file == "ProductKernels.cuh" else POINTERS
+    for name in FILES[file]:
+        assert kernels(file, architecture)[name].parameters == expected, name
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_products_run_on_tensor_cores(architecture: str) -> None:
+    # One step of the main loop: 4x4 blocks in two steps of 16 along k, and the 4 copies of a thread, which occur in the
+    # prologue twice and in the loop once.
+    for name in PRODUCTS:
+        kernel = kernels("ProductKernels.cuh", architecture)[name]
+        counts = {opcode: kernel.count(opcode) for opcode in ("HMMA", "LDSM", "LDGSTS")}
+        assert counts == {"HMMA": 32, "LDSM": 12, "LDGSTS": 12}, name
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_products_use_the_intended_instructions(architecture: str) -> None:
+    for name, text in entries("ProductKernels.cuh", architecture).items():
+        plain, transposed = PRODUCTS[name]
+        operand = "f16" if re.search("_f16(_bf16)?$", name) else "bf16"
+        assert text.count(f"mma.sync.aligned.m16n8k16.row.col.f32.{operand}.{operand}.f32") == 32, name
+        assert text.count("ldmatrix.sync.aligned.m8n8.x4.shared.b16") == plain, name
+        assert text.count("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16") == transposed, name
+        assert text.count("cp.async.cg.shared.global") == 12, name
+        assert re.findall(r"cp\.async\.wait_group (\d)", text) == ["1", "0"], name
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_bandwidth_bound_kernels_access_16_bytes(architecture: str) -> None:
+    for file in ("ElementwiseKernels.cuh", "RowKernels.cuh"):
+        for name, text in entries(file, architecture).items():
+            assert "ld.global.v4" in text and "st.global.v4" in text, name
+            assert not re.search(r"\bld\.(v\d\.)?[ufb]\d", text), f"{name}: reads memory of an unknown kind"
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_elementwise_arithmetic_is_not_contracted(architecture: str) -> None:
+    for file in ("ElementwiseKernels.cuh", "RowKernels.cuh"):
+        for name, text in entries(file, architecture).items():
+            assert "fma" not in text, name
+            assert ".rn.f32" in text and ".approx" not in text, name
+
+
+def test_compilation_is_deterministic() -> None:
+    again = compile_text((KERNELS / "RowKernels.cuh").read_text(), "sm_90a")
+    first = compilation("RowKernels.cuh", "sm_90a")
+    assert (again.ptx, again.cubin) == (first.ptx, first.cubin)
+
+
+def test_ptx_for_unknown_gpus() -> None:
+    fallback = compilation("ProductKernels.cuh", "compute_80")
+    assert ".target sm_80" in fallback.ptx
+    assert fallback.cubin == b""
+
+
+def test_errors_come_with_the_compiler_s_log() -> None:
+    with pytest.raises(CompileError, match=r'kernels\.cu\(2\): error.*"missing" is undefined'):
+        compile_text('#include "Reduce.cuh"\n__global__ void kernel() { missing(); }\n', "sm_80")
+
+
+def test_the_reader_sees_spills() -> None:
+    """What the tests above look for exists: a kernel that must spill is seen to."""
+    body = "".join(f"float v{i} = p[{i}];" for i in range(64)) + "__syncthreads();"
+    body += "".join(f"p[{(i * 7) % 64}] = v{i} * v{(i * 5 + 1) % 64};" for i in range(64))
+    text = f'extern "C" __global__ void __launch_bounds__(1024, 2) spills(volatile float *p) {{ {body} }}'
+    result = compile_text(text, "sm_80")
+    kernel = read_kernels(result.cubin)["spills"]
+    assert reported_resources(result.log)["spills"][1] > 0
+    assert kernel.count("STL") > 0 and kernel.count("LDL") > 0
+    assert set(OPCODES) == {"HMMA", "LDSM", "LDGSTS", "STL", "LDL"}
