@@ -6,7 +6,8 @@
 // Locks: an MLIR context is not thread safe, and modules that are clones of one
 // another share one. Whoever touches a module's IR holds the context's mutex,
 // and whoever waits for that mutex does not hold the GIL. `Module::withLock`
-// does both.
+// does both. Nobody touches Python while holding the mutex: any Python object
+// that is made may run the garbage collector, which destroys modules.
 //
 //===----------------------------------------------------------------------===//
 
@@ -87,7 +88,7 @@ public:
   ~Module();
 
   /// Calls `function(ModuleOp)` with the context locked and the GIL released.
-  /// The function must not touch Python objects unless it acquires the GIL.
+  /// The function must not touch Python, so it never acquires the GIL.
   template <typename FunctionT> auto withLock(FunctionT &&function) {
     pybind11::gil_scoped_release release;
     std::lock_guard<std::mutex> lock(context->mutex);

@@ -283,76 +283,131 @@ static std::string printModule(ModuleOp module, bool locations) {
 // Introspection
 //===----------------------------------------------------------------------===//
 
+// Making a Python object may run Python's garbage collector, and with it the
+// destructor of another module, which waits for the context's lock. Hence
+// modules are copied into a `Tree` under the lock, without touching Python, and
+// Python objects are made of the tree afterwards.
+
 namespace {
-/// Builds plain Python objects from IR. Values are numbered in the order of
-/// their definition, so that equal modules give equal objects.
+/// A Python object to be.
+struct Tree {
+  enum class Kind {
+    None,
+    Bool,
+    Integer,
+    Float,
+    String,
+    List,
+    Tuple,
+    /// Keys and values in turn.
+    Dict,
+    /// `text` names a class of this extension, the items are its arguments.
+    Object
+  };
+
+  static Tree boolean(bool value) { return {Kind::Bool, value, 0, {}, {}}; }
+  static Tree integer(int64_t value) {
+    return {Kind::Integer, value, 0, {}, {}};
+  }
+  static Tree real(double value) { return {Kind::Float, 0, value, {}, {}}; }
+  static Tree string(StringRef value) {
+    return {Kind::String, 0, 0, value.str(), {}};
+  }
+  static Tree list(std::vector<Tree> items = {}) {
+    return {Kind::List, 0, 0, {}, std::move(items)};
+  }
+  static Tree tuple(std::vector<Tree> items) {
+    return {Kind::Tuple, 0, 0, {}, std::move(items)};
+  }
+  static Tree dict() { return {Kind::Dict, 0, 0, {}, {}}; }
+  static Tree object(StringRef type, std::vector<Tree> arguments) {
+    return {Kind::Object, 0, 0, type.str(), std::move(arguments)};
+  }
+
+  void append(Tree item) { items.push_back(std::move(item)); }
+
+  Kind kind = Kind::None;
+  int64_t number = 0; // of a Bool or an Integer
+  double floating = 0;
+  std::string text;
+  std::vector<Tree> items;
+};
+
+/// Copies IR into trees. Values are numbered in the order of their definition,
+/// so that equal modules give equal trees.
 class Introspection {
 public:
-  py::object convert(Operation *op);
+  Tree convert(Operation *op);
 
 private:
-  py::object convert(Region &region);
-  py::object convert(Block &block);
-  static py::object convert(Type type);
-  static py::object convert(Attribute attribute);
-  static py::object convertElements(DenseElementsAttr elements);
-  py::list number(ValueRange values);
+  Tree convert(Region &region);
+  Tree convert(Block &block);
+  static Tree convert(Type type);
+  static Tree convert(Attribute attribute);
+  static Tree convertElements(DenseElementsAttr elements);
+  template <typename RangeT> static Tree convertTypes(RangeT &&types);
+  Tree number(ValueRange values);
 
   llvm::DenseMap<Value, int64_t> numbers;
 };
 } // namespace
 
-/// The Python class of a name in this extension's module.
-static py::object getClass(const char *name) {
-  return py::module_::import("kaon._C").attr(name);
+template <typename T> static Tree print(T thing) {
+  std::string text;
+  llvm::raw_string_ostream(text) << thing;
+  return Tree::string(text);
 }
 
-py::object Introspection::convert(Type type) {
+template <typename RangeT> Tree Introspection::convertTypes(RangeT &&types) {
+  Tree list = Tree::list();
+  for (Type type : types) {
+    list.append(convert(type));
+  }
+  return list;
+}
+
+Tree Introspection::convert(Type type) {
   if (auto tensor = dyn_cast<RankedTensorType>(type)) {
-    py::list shape;
+    std::vector<Tree> shape;
     for (int64_t size : tensor.getShape()) {
-      shape.append(ShapedType::isDynamic(size) ? py::object(py::none())
-                                               : py::object(py::int_(size)));
+      shape.push_back(ShapedType::isDynamic(size) ? Tree()
+                                                  : Tree::integer(size));
     }
-    std::string element;
-    llvm::raw_string_ostream(element) << tensor.getElementType();
-    return py::make_tuple("tensor", py::tuple(shape), element);
+    return Tree::tuple({Tree::string("tensor"), Tree::tuple(std::move(shape)),
+                        print(tensor.getElementType())});
   }
   if (auto function = dyn_cast<FunctionType>(type)) {
-    py::list inputs, results;
-    for (Type input : function.getInputs()) {
-      inputs.append(convert(input));
-    }
-    for (Type result : function.getResults()) {
-      results.append(convert(result));
-    }
-    return py::make_tuple("function", py::tuple(inputs), py::tuple(results));
+    return Tree::tuple(
+        {Tree::string("function"),
+         Tree::tuple(convertTypes(function.getInputs()).items),
+         Tree::tuple(convertTypes(function.getResults()).items)});
   }
-  std::string name;
-  llvm::raw_string_ostream(name) << type;
-  return py::make_tuple(name);
+  return Tree::tuple({print(type)});
 }
 
 /// A number of an elements attribute.
-static py::object convertElement(Attribute attribute) {
+static Tree convertElement(Attribute attribute) {
   if (auto number = dyn_cast<FloatAttr>(attribute)) {
-    return py::float_(number.getValueAsDouble());
+    return Tree::real(number.getValueAsDouble());
   }
   auto number = cast<IntegerAttr>(attribute);
+  if (number.getValue().getSignificantBits() > 64) {
+    return print(attribute);
+  }
   return number.getType().isInteger(1)
-             ? py::object(py::bool_(!number.getValue().isZero()))
-             : py::object(py::int_(number.getValue().getSExtValue()));
+             ? Tree::boolean(!number.getValue().isZero())
+             : Tree::integer(number.getValue().getSExtValue());
 }
 
-py::object Introspection::convertElements(DenseElementsAttr elements) {
+Tree Introspection::convertElements(DenseElementsAttr elements) {
   ArrayRef<int64_t> shape = elements.getType().getShape();
   auto values = elements.getValues<Attribute>();
   auto it = values.begin();
-  auto build = [&](auto &&self, ArrayRef<int64_t> rest) -> py::object {
+  auto build = [&](auto &&self, ArrayRef<int64_t> rest) -> Tree {
     if (rest.empty()) {
       return convertElement(*it++);
     }
-    py::list list;
+    Tree list = Tree::list();
     for (int64_t i = 0; i < rest.front(); ++i) {
       list.append(self(self, rest.drop_front()));
     }
@@ -361,99 +416,144 @@ py::object Introspection::convertElements(DenseElementsAttr elements) {
   return build(build, shape);
 }
 
-py::object Introspection::convert(Attribute attribute) {
-  return llvm::TypeSwitch<Attribute, py::object>(attribute)
-      .Case<UnitAttr>([](auto) { return py::bool_(true); })
-      .Case<BoolAttr>([](auto a) { return py::bool_(a.getValue()); })
+Tree Introspection::convert(Attribute attribute) {
+  return llvm::TypeSwitch<Attribute, Tree>(attribute)
+      .Case<UnitAttr>([](auto) { return Tree::boolean(true); })
+      .Case<BoolAttr>([](auto a) { return Tree::boolean(a.getValue()); })
       .Case<IntegerAttr, FloatAttr>([](auto a) { return convertElement(a); })
-      .Case<StringAttr>([](auto a) { return py::str(a.getValue().str()); })
-      .Case<FlatSymbolRefAttr>(
-          [](auto a) { return py::str(a.getValue().str()); })
+      .Case<StringAttr, FlatSymbolRefAttr>(
+          [](auto a) { return Tree::string(a.getValue()); })
       .Case<TypeAttr>([](auto a) { return convert(a.getValue()); })
       .Case<ArrayAttr>([](auto a) {
-        py::list list;
+        Tree list = Tree::list();
         for (Attribute element : a) {
           list.append(convert(element));
         }
         return list;
       })
       .Case<DictionaryAttr>([](auto a) {
-        py::dict dict;
+        Tree dict = Tree::dict();
         for (NamedAttribute entry : a) {
-          dict[py::str(entry.getName().str())] = convert(entry.getValue());
+          dict.append(Tree::string(entry.getName()));
+          dict.append(convert(entry.getValue()));
         }
         return dict;
       })
-      .Case<DenseF64ArrayAttr, DenseI64ArrayAttr, DenseI32ArrayAttr>(
-          [](auto a) {
-            py::list list;
-            for (auto value : a.asArrayRef()) {
-              list.append(value);
-            }
-            return list;
-          })
+      .Case<DenseF64ArrayAttr>([](auto a) {
+        Tree list = Tree::list();
+        for (double value : a.asArrayRef()) {
+          list.append(Tree::real(value));
+        }
+        return list;
+      })
+      .Case<DenseI64ArrayAttr, DenseI32ArrayAttr>([](auto a) {
+        Tree list = Tree::list();
+        for (int64_t value : a.asArrayRef()) {
+          list.append(Tree::integer(value));
+        }
+        return list;
+      })
       .Case<DenseElementsAttr>([](auto a) { return convertElements(a); })
       .Case<MomentumFormAttr, AlongAttr, NormalizeModeAttr, ReduceKindAttr,
             ApplyFormAttr, RoleAttr, ScheduleAttr, PackSideAttr>(
-          [](auto a) { return py::str(stringifyEnum(a.getValue()).str()); })
+          [](auto a) { return Tree::string(stringifyEnum(a.getValue())); })
       .Case<BufferAttr>([](auto a) {
-        return py::make_tuple(stringifyEnum(a.getKind()).str(), a.getOffset());
+        return Tree::tuple({Tree::string(stringifyEnum(a.getKind())),
+                            Tree::integer(a.getOffset())});
       })
-      .Default([](Attribute a) {
-        std::string text;
-        llvm::raw_string_ostream(text) << a;
-        return py::str(text);
-      });
+      .Default([](Attribute a) { return print(a); });
 }
 
-py::list Introspection::number(ValueRange values) {
-  py::list list;
+Tree Introspection::number(ValueRange values) {
+  Tree list = Tree::list();
   for (Value value : values) {
-    list.append(numbers.try_emplace(value, numbers.size()).first->second);
+    list.append(Tree::integer(
+        numbers.try_emplace(value, numbers.size()).first->second));
   }
   return list;
 }
 
-py::object Introspection::convert(Block &block) {
-  py::list types;
-  for (Type type : block.getArgumentTypes()) {
-    types.append(convert(type));
-  }
-  py::list arguments = number(block.getArguments());
-  py::list operations;
+Tree Introspection::convert(Block &block) {
+  Tree arguments = number(block.getArguments());
+  Tree operations = Tree::list();
   for (Operation &op : block) {
     operations.append(convert(&op));
   }
-  return getClass("Block")(arguments, types, operations);
+  return Tree::object("Block", {std::move(arguments),
+                                convertTypes(block.getArgumentTypes()),
+                                std::move(operations)});
 }
 
-py::object Introspection::convert(Region &region) {
-  py::list blocks;
+Tree Introspection::convert(Region &region) {
+  Tree blocks = Tree::list();
   for (Block &block : region) {
     blocks.append(convert(block));
   }
-  return getClass("Region")(blocks);
+  return Tree::object("Region", {std::move(blocks)});
 }
 
-py::object Introspection::convert(Operation *op) {
-  py::list operands = number(op->getOperands());
-  py::list results = number(op->getResults());
-  py::list types;
-  for (Type type : op->getResultTypes()) {
-    types.append(convert(type));
-  }
+Tree Introspection::convert(Operation *op) {
+  Tree operands = number(op->getOperands());
+  Tree results = number(op->getResults());
   // Inherent attributes live in properties and are read with the others.
-  py::dict attributes;
+  Tree attributes = Tree::dict();
   for (NamedAttribute entry : op->getAttrs()) {
-    attributes[py::str(entry.getName().str())] = convert(entry.getValue());
+    attributes.append(Tree::string(entry.getName()));
+    attributes.append(convert(entry.getValue()));
   }
-  py::list regions;
+  Tree regions = Tree::list();
   for (Region &region : op->getRegions()) {
     regions.append(convert(region));
   }
-  return getClass("Operation")(op->getName().getStringRef().str(), operands,
-                               results, types, attributes, regions,
-                               formatLocation(op->getLoc()));
+  return Tree::object("Operation",
+                      {Tree::string(op->getName().getStringRef()),
+                       std::move(operands), std::move(results),
+                       convertTypes(op->getResultTypes()),
+                       std::move(attributes), std::move(regions),
+                       Tree::string(formatLocation(op->getLoc()))});
+}
+
+/// The Python class of a name in this extension's module.
+static py::object getClass(const char *name) {
+  return py::module_::import("kaon._C").attr(name);
+}
+
+static py::object makeObject(const Tree &tree) {
+  switch (tree.kind) {
+  case Tree::Kind::None:
+    return py::none();
+  case Tree::Kind::Bool:
+    return py::bool_(tree.number != 0);
+  case Tree::Kind::Integer:
+    return py::int_(tree.number);
+  case Tree::Kind::Float:
+    return py::float_(tree.floating);
+  case Tree::Kind::String:
+    return py::str(tree.text);
+  case Tree::Kind::List:
+  case Tree::Kind::Tuple: {
+    py::list list;
+    for (const Tree &item : tree.items) {
+      list.append(makeObject(item));
+    }
+    return tree.kind == Tree::Kind::List ? py::object(list) : py::tuple(list);
+  }
+  case Tree::Kind::Dict: {
+    py::dict dict;
+    for (size_t i = 0; i < tree.items.size(); i += 2) {
+      dict[makeObject(tree.items[i])] = makeObject(tree.items[i + 1]);
+    }
+    return dict;
+  }
+  case Tree::Kind::Object: {
+    py::tuple arguments(tree.items.size());
+    for (size_t i = 0; i < tree.items.size(); ++i) {
+      arguments[i] = makeObject(tree.items[i]);
+    }
+    return getClass(tree.text.c_str())(*arguments);
+  }
+  }
+  llvm_unreachable("all kinds are handled");
 }
 
 //===----------------------------------------------------------------------===//
@@ -577,10 +677,9 @@ void bindIr(py::module_ &m) {
       .def(
           "to_python",
           [](Module &self) {
-            return self.withLock([](ModuleOp module) -> py::object {
-              py::gil_scoped_acquire acquire;
-              return Introspection().convert(module);
-            });
+            return makeObject(self.withLock([](ModuleOp module) {
+              return Introspection().convert(module.getOperation());
+            }));
           },
           "The module as nested Operation, Region and Block objects.");
 

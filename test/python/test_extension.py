@@ -249,6 +249,30 @@ def test_introspection_of_attributes_and_unknown_sizes() -> None:
     ]
 
 
+def test_introspection_survives_the_garbage_collector() -> None:
+    """Making objects runs the collector, which destroys clones of the module that is looked at."""
+    code = f"""
+import gc
+from kaon import _C
+
+module = _C.parse({MODULE!r})
+gc.set_threshold(50)
+for _ in range(300):
+    clone = module.clone()
+    cycle = [clone]
+    cycle.append(cycle)
+    del clone, cycle
+    module.to_python()
+print("done")
+"""
+    assert run_python(code) == "done\n"
+
+
+def test_introspection_of_wide_integers() -> None:
+    root = _C.parse("module attributes {test.wide = 170141183460469231731687303715884105727 : i128} {}").to_python()
+    assert root.attributes["test.wide"] == "170141183460469231731687303715884105727 : i128"
+
+
 def test_introspection_is_deterministic() -> None:
     assert _C.parse(MODULE).to_python() == _C.parse(MODULE).to_python()
     code = f"from kaon import _C; print(_C.parse({MODULE!r}).to_python())"
