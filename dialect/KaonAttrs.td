@@ -119,6 +119,10 @@ def Kaon_CpuTargetAttr : AttrDef<KaonDialect, "CpuTarget"> {
     the f32 register tile (f64 uses half of `nr`). `kc`: depth of one pass over
     packed slivers. `block`: rows and columns of the tile of the result that is
     one unit of work.
+
+    Kernels move data in squares, which limits the tile: `mr` is at least 4, `nr`
+    a multiple of 8 and of the f32 lanes of a vector, `kc` a multiple of 4, and
+    `block` one of `mr` and `nr`.
   }];
   let parameters = (ins "int64_t":$vector_bits, "int64_t":$mr, "int64_t":$nr,
                         "int64_t":$kc, "int64_t":$block);

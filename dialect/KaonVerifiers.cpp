@@ -91,17 +91,33 @@ LogicalResult BufferAttr::verify(EmitErrorFn emitError, BufferKind kind,
 LogicalResult CpuTargetAttr::verify(EmitErrorFn emitError, int64_t vectorBits,
                                     int64_t mr, int64_t nr, int64_t kc,
                                     int64_t block) {
-  for (auto [name, value] :
-       {std::pair("vector_bits", vectorBits), std::pair("mr", mr),
-        std::pair("nr", nr), std::pair("kc", kc), std::pair("block", block)}) {
-    if (value <= 0) {
-      return emitError() << "expects a positive " << name << ", but got "
-                         << value;
+  // Kernels move data in squares: 4 x 4 for the left operand and depth, and of
+  // 256 bits, 8 f32 or 4 of the half as many f64 columns, for the right one. A
+  // tile that cuts a square makes them write past its end. The upper bounds
+  // only keep sizes in 64 bits and kernels in proportion.
+  struct Parameter {
+    StringRef name;
+    int64_t value, unit, largest;
+  };
+  for (auto [name, value, unit, largest] :
+       {Parameter{"mr", mr, 1, 64}, Parameter{"nr", nr, 8, 256},
+        Parameter{"kc", kc, 4, 1 << 20},
+        Parameter{"block", block, 1, 1 << 20}}) {
+    int64_t smallest = std::max<int64_t>(unit, 4);
+    if (value < smallest || value > largest || value % unit != 0) {
+      InFlightDiagnostic diagnostic = emitError();
+      diagnostic << "expects " << name << " to be ";
+      if (unit > 1) {
+        diagnostic << "a multiple of " << unit << " ";
+      }
+      return diagnostic << "from " << smallest << " to " << largest
+                        << ", but got " << value;
     }
   }
-  if (vectorBits % 64 != 0) {
-    return emitError() << "expects vector_bits to be a multiple of 64, but got "
-                       << vectorBits;
+  if (!llvm::is_contained({64, 128, 256, 512}, vectorBits)) {
+    return emitError()
+           << "expects vector_bits to be 64, 128, 256 or 512, but got "
+           << vectorBits;
   }
   if (nr % (vectorBits / 32) != 0) {
     return emitError() << "expects nr to be a multiple of the "

@@ -369,13 +369,13 @@ module attributes {test.a = #kaon.buffer<param, 2>} {
 
 // -----
 
-// expected-error @below {{expects a positive mr, but got 0}}
+// expected-error @below {{expects mr to be from 4 to 64, but got 0}}
 module attributes {test.a = #kaon.cpu_target<vector_bits = 512, mr = 0, nr = 32, kc = 256, block = 192>} {
 }
 
 // -----
 
-// expected-error @below {{expects vector_bits to be a multiple of 64, but got 100}}
+// expected-error @below {{expects vector_bits to be 64, 128, 256 or 512, but got 100}}
 module attributes {test.a = #kaon.cpu_target<vector_bits = 100, mr = 6, nr = 16, kc = 256, block = 192>} {
 }
 
@@ -389,4 +389,16 @@ module attributes {test.a = #kaon.cpu_target<vector_bits = 512, mr = 6, nr = 24,
 
 // expected-error @below {{expects block to be a multiple of mr (12) and nr (32), but got 100}}
 module attributes {test.a = #kaon.cpu_target<vector_bits = 512, mr = 12, nr = 32, kc = 256, block = 100>} {
+}
+
+// -----
+
+// expected-error @below {{expects nr to be a multiple of 8 from 8 to 256, but got 4}}
+module attributes {test.a = #kaon.cpu_target<vector_bits = 128, mr = 4, nr = 4, kc = 256, block = 192>} {
+}
+
+// -----
+
+// expected-error @below {{expects kc to be a multiple of 4 from 4 to 1048576, but got 6}}
+module attributes {test.a = #kaon.cpu_target<vector_bits = 128, mr = 4, nr = 8, kc = 6, block = 192>} {
 }
