@@ -10,7 +10,9 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <sched.h>
 
 #if defined(__SSE__)
@@ -96,9 +98,20 @@ std::atomic<bool> ThreadPool::isShutDown{false};
 std::atomic<int> ThreadPool::threadLimit{0};
 
 int ThreadPool::numProcessors() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
-    return std::clamp(CPU_COUNT(&set), 1, maxThreads);
+  // The system refuses a set with fewer places than it has processors, which
+  // may be more than those of cpu_set_t.
+  for (int places = CPU_SETSIZE; places <= 64 * CPU_SETSIZE; places *= 2) {
+    cpu_set_t *set = CPU_ALLOC(places);
+    if (!set) {
+      break;
+    }
+    size_t bytes = CPU_ALLOC_SIZE(places);
+    int count =
+        sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
+    CPU_FREE(set);
+    if (count > 0) {
+      return std::min(count, maxThreads);
+    }
   }
   return 1;
 }
@@ -113,6 +126,7 @@ void ThreadPool::setLimit(int threads) {
   std::lock_guard<std::mutex> lock(pool.sessionMutex);
   threadLimit.store(std::clamp(threads, 0, maxThreads),
                     std::memory_order_relaxed);
+  pool.mostWorkers = maxThreads;
   if (static_cast<int>(pool.workers.size()) > limit() - 1) {
     pool.stopWorkers();
   }
@@ -154,9 +168,11 @@ ThreadPool::ThreadPool()
 ThreadPool::~ThreadPool() { stopWorkers(); }
 
 void ThreadPool::startWorkers(int count) {
+  count = std::min(count, mostWorkers);
   if (static_cast<int>(workers.size()) >= count || isShutDown.load()) {
     return;
   }
+  workers.reserve(count);
   // Signals belong to the threads of the program.
   sigset_t all, previous;
   sigfillset(&all);
@@ -164,8 +180,13 @@ void ThreadPool::startWorkers(int count) {
   while (static_cast<int>(workers.size()) < count) {
     pthread_t thread;
     // Without the resources for another thread the work is done by those there
-    // are.
-    if (pthread_create(&thread, nullptr, workerMain, this) != 0) {
+    // are. Asking again at every step would cost each of them time.
+    if (int error = pthread_create(&thread, nullptr, workerMain, this)) {
+      mostWorkers = static_cast<int>(workers.size());
+      std::fprintf(stderr,
+                   "kaon: expects %d threads to run steps on, but the system "
+                   "starts no more than %d (%s); steps will be slower\n",
+                   count + 1, mostWorkers + 1, std::strerror(error));
       break;
     }
     pthread_setname_np(thread, "kaon-worker");

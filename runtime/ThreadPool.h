@@ -40,7 +40,9 @@ public:
   /// Exclusive use of the pool. Waits for the session before.
   class Session {
   public:
-    /// Uses up to `threads` threads, the calling one included.
+    /// Uses up to `threads` threads, the calling one included. Where the system
+    /// refuses to start as many, the pool says so once, on standard error, and
+    /// sessions get by with those there are.
     explicit Session(int threads);
 
     Session(Session &&) = default;
@@ -75,11 +77,12 @@ public:
   /// the number of processors that the process may run on.
   static int limit();
 
-  /// Changes the limit; 0 restores the initial one. Workers above it end. Waits
-  /// for a running session.
+  /// Changes the limit; 0 restores the initial one. Workers above it end, and
+  /// those that could not be started before may be tried again. Waits for a
+  /// running session.
   static void setLimit(int threads);
 
-  /// Processors that the process may run on.
+  /// Processors that the process may run on, at most maxThreads.
   static int numProcessors();
 
   /// Starts the workers that a session of `threads` threads needs, so that its
@@ -107,6 +110,9 @@ private:
   const int spinRounds;
   std::mutex sessionMutex;
   std::vector<pthread_t> workers; // guarded by sessionMutex
+  /// Workers that the system has let this pool start: all that are asked for,
+  /// until it refuses one. Guarded by sessionMutex.
+  int mostWorkers = maxThreads;
 
   // The job. Written while it is closed and nobody takes part in it.
   Body body = nullptr;
