@@ -13,8 +13,27 @@ namespace kaon::cpu {
 
 using Values = KernelBuilder::Values;
 
-/// Lanes of a row sum; part of the numeric contract.
+// What these kernels decide for themselves, and why. All else is in the IR.
+
+/// Lanes of a row sum; part of the numeric contract. Elements of a row are
+/// handled as many at a time: one 512-bit register of f32, or several narrower
+/// ones.
 static constexpr int64_t reductionLanes = 16;
+
+/// Elements that kernels without row sums handle at a time: two registers, so
+/// that one can be loaded while the other is computed with, and in column
+/// kernels whole cache lines of every row.
+static constexpr int64_t freeLanes = 2 * reductionLanes;
+
+/// From how many columns on row kernels of several passes fetch ahead. A row of
+/// as many f32 has 8 KiB: with a few operands, the rows of two turns no longer
+/// fit into a first-level cache of 32 KiB. On shorter ones the hardware's own
+/// prefetching is ahead already, and the instructions would only cost.
+static constexpr int64_t prefetchColumns = 2048;
+
+/// Where it is fetched to, as `llvm.prefetch` counts: 3 is the first level, 2
+/// the second. The first has no room for rows that are long.
+static constexpr int32_t prefetchLevel = 2;
 
 static bool isHalf(Type type) { return type.isBF16() || type.isF16(); }
 
@@ -168,7 +187,7 @@ public:
   FusedKernel(ModuleOp module, func::FuncOp source, Schedule schedule)
       : source(source), body(source.getBody().front()), schedule(schedule),
         b(source.getLoc(), module.getContext()) {
-    lanes = schedule == Schedule::Rows ? reductionLanes : 2 * reductionLanes;
+    lanes = schedule == Schedule::Rows ? reductionLanes : freeLanes;
   }
 
   LogicalResult build(ModuleOp module, StringRef name);
@@ -263,7 +282,7 @@ private:
 
   Values data, strides, hostScalars;
   Value rows, cols;
-  /// Whether rows are too long for the first-level cache to hold several.
+  /// Whether rows have prefetchColumns columns.
   Value longRows;
 };
 
@@ -302,6 +321,41 @@ static LogicalResult verifyHalfPrecision(Operation *op) {
   return success();
 }
 
+/// Kernels compute element by element; sizes and elements that differ from each
+/// other have no place in that.
+static LogicalResult verifyComputable(Operation *op) {
+  auto isIndex = [](Value value) { return value.getType().isIndex(); };
+  if (auto constant = dyn_cast<arith::ConstantOp>(op)) {
+    auto elements = dyn_cast<ElementsAttr>(constant.getValue());
+    if (elements && !isa<SplatElementsAttr>(elements)) {
+      return op->emitOpError()
+             << "expects all elements of a constant inside a kernel to be "
+                "equal, but got "
+             << elements;
+    }
+    return success();
+  }
+  if (isa<ReduceOp, BroadcastOp, tensor::SplatOp, tensor::DimOp>(op)) {
+    return success();
+  }
+  if (llvm::any_of(op->getOperands(), isIndex) ||
+      llvm::any_of(op->getResults(), isIndex)) {
+    return op->emitOpError()
+           << "expects numbers: inside a kernel, sizes are for tensor.splat "
+              "only";
+  }
+  if (op->hasTrait<OpTrait::Elementwise>() && op->getNumResults() == 1 &&
+      op->getNumRegions() == 0 &&
+      isa_and_present<arith::ArithDialect, math::MathDialect>(
+          op->getDialect())) {
+    return success();
+  }
+  return op->emitOpError()
+         << "cannot be computed inside a kernel: expects kaon.reduce, "
+            "kaon.broadcast, tensor.splat, constants and elementwise "
+            "operations of arith and math";
+}
+
 LogicalResult FusedKernel::analyze() {
   for (BlockArgument argument : body.getArguments()) {
     auto type = dyn_cast<RankedTensorType>(argument.getType());
@@ -333,12 +387,8 @@ LogicalResult FusedKernel::analyze() {
         varies = false;
         passes = std::max(passes, ++pass);
       }
-    } else if (!isa<BroadcastOp, tensor::SplatOp, tensor::DimOp>(op) &&
-               !isa_and_present<arith::ArithDialect, math::MathDialect>(
-                   op.getDialect())) {
-      return op.emitOpError() << "cannot be computed inside a kernel";
     }
-    if (failed(verifyHalfPrecision(&op))) {
+    if (failed(verifyComputable(&op)) || failed(verifyHalfPrecision(&op))) {
       return failure();
     }
     for (Value result : op.getResults()) {
@@ -607,10 +657,9 @@ void FusedKernel::prefetch(int64_t pass, const Place &place) {
     for (auto [argument, firstPass] : firstReads) {
       auto type = cast<RankedTensorType>(argument.getType());
       if (firstPass == (last ? 0 : pass + 1) && type.getDimSize(0) != 1) {
-        // To the second level: the first has no room for rows that are long.
         LLVM::Prefetch::create(b,
                                pointerTo(argument.getArgNumber(), type, ahead),
-                               /*rw=*/0, /*hint=*/2,
+                               /*rw=*/0, /*hint=*/prefetchLevel,
                                /*cache=*/1);
       }
     }
@@ -647,7 +696,8 @@ void FusedKernel::buildItem(const Place &outer, InnerLoop innerLoop) {
 }
 
 void FusedKernel::buildRows() {
-  longRows = b.compare(arith::CmpIPredicate::sge, cols, b.index(2048));
+  longRows =
+      b.compare(arith::CmpIPredicate::sge, cols, b.index(prefetchColumns));
   b.loop(args.begin, args.end, 1, [&](Value row) {
     buildItem({row, Value(), Value()}, [&](ValueRange init, InnerBody body) {
       return loopOverColumns(b.index(0), cols, row, init, body);

@@ -540,7 +540,7 @@ LogicalResult buildLibraryKernel(ModuleOp module, StringRef name,
     return source.emitOpError()
            << "expects a matrix as first argument of a library kernel";
   }
-  if (library == "transpose") {
+  if (library == StringRef(transposeKernelName)) {
     buildTransposeKernel(module, name, element);
     return success();
   }
@@ -548,8 +548,11 @@ LogicalResult buildLibraryKernel(ModuleOp module, StringRef name,
     return source.emitOpError()
            << "expects elements of type f32 or f64, but got " << element;
   }
+  std::string names(transposeKernelName);
   for (bool first : {false, true}) {
     for (bool second : {false, true}) {
+      names += ", " + packKernelName(first, second) + ", " +
+               matmulKernelName(first, second);
       if (library == packKernelName(first, second)) {
         buildPackKernel(module, name, tile, element, first, second);
         return success();
@@ -560,8 +563,8 @@ LogicalResult buildLibraryKernel(ModuleOp module, StringRef name,
       }
     }
   }
-  return source.emitOpError()
-         << "there is no library kernel called '" << library << "'";
+  return source.emitOpError() << "expects the library kernel to be one of "
+                              << names << ", but got '" << library << "'";
 }
 
 } // namespace kaon::cpu
