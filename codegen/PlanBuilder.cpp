@@ -8,6 +8,7 @@
 
 #include "codegen/PlanBuilder.h"
 
+#include "codegen/cpu/LibraryCalls.h"
 #include "codegen/cpu/PackedLayout.h"
 #include "dialect/Kaon.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -25,8 +26,10 @@ using runtime::ScalarProgram;
 
 namespace {
 
+// The grain of a launch is decided here and nowhere else; the runtime obeys it.
 // How much work one thread takes at a time: some ten microseconds, against
-// which the cost of taking it is nothing.
+// which the cost of taking it, about one, is little, and which is short enough
+// for threads to end together.
 constexpr int64_t grainBytes = int64_t(1) << 18;
 constexpr int64_t grainFlops = int64_t(1) << 20;
 
@@ -34,32 +37,10 @@ constexpr int64_t grainFlops = int64_t(1) << 20;
 // cache lines and leaves those of others alone.
 constexpr int64_t grainColumns = 64;
 
-FailureOr<runtime::ElementType> convertElementType(Type type) {
-  if (type.isF16()) {
-    return runtime::ElementType::F16;
-  }
-  if (type.isBF16()) {
-    return runtime::ElementType::BF16;
-  }
-  if (type.isF32()) {
-    return runtime::ElementType::F32;
-  }
-  if (type.isF64()) {
-    return runtime::ElementType::F64;
-  }
-  return failure();
-}
-
+/// The dialect's schedules and element types have the runtime's keywords; the
+/// runtime knows more schedules.
 runtime::Schedule convertSchedule(Schedule schedule) {
-  switch (schedule) {
-  case Schedule::Elementwise:
-    return runtime::Schedule::Elementwise;
-  case Schedule::Rows:
-    return runtime::Schedule::Rows;
-  case Schedule::Columns:
-    return runtime::Schedule::Columns;
-  }
-  llvm_unreachable("unknown schedule");
+  return *runtime::parseSchedule(stringifyEnum(schedule));
 }
 
 bool isMatrix(Value value) { return isa<RankedTensorType>(value.getType()); }
@@ -76,9 +57,9 @@ FailureOr<MatrixType> convertMatrixType(Type type) {
   if (!tensor || tensor.getRank() != 2 || !tensor.hasStaticShape()) {
     return failure();
   }
-  FailureOr<runtime::ElementType> element =
-      convertElementType(tensor.getElementType());
-  if (failed(element)) {
+  std::optional<runtime::ElementType> element =
+      runtime::parseElementType(cpu::getKeyword(tensor.getElementType()));
+  if (!element) {
     return failure();
   }
   return MatrixType{tensor.getDimSize(0), tensor.getDimSize(1), *element};
@@ -185,9 +166,13 @@ std::optional<int32_t> ScalarBuilder::translateConstant(Attribute value) {
   if (number.getType().isInteger(1)) {
     return getConstant(number.getValue().isZero() ? 0.0 : 1.0);
   }
+  if (number.getValue().getSignificantBits() > 64) {
+    return std::nullopt;
+  }
   // Integers are held as f64, which is exact for those that step counts reach.
   int64_t integer = number.getInt();
-  if (std::abs(integer) > (int64_t(1) << 53)) {
+  constexpr int64_t largest = int64_t(1) << 53;
+  if (integer > largest || integer < -largest) {
     return std::nullopt;
   }
   return getConstant(static_cast<double>(integer));
@@ -319,7 +304,16 @@ LogicalResult ScalarBuilder::translate(Operation *op) {
   // compute.
   bool isBitwise = isa<arith::AndIOp, arith::OrIOp, arith::XOrIOp>(op) &&
                    !op->getResult(0).getType().isInteger(1);
-  if (!result || isBitwise) {
+  // A true boolean is 1 here, but -1 to signed integer arithmetic.
+  bool isSignedBoolean =
+      isa<arith::AddIOp, arith::SubIOp, arith::MulIOp, arith::MinSIOp,
+          arith::MaxSIOp, arith::SIToFPOp, arith::CmpIOp>(op) &&
+      op->getOperand(0).getType().isInteger(1);
+  if (auto compare = dyn_cast<arith::CmpIOp>(op)) {
+    isSignedBoolean &= compare.getPredicate() != arith::CmpIPredicate::eq &&
+                       compare.getPredicate() != arith::CmpIPredicate::ne;
+  }
+  if (!result || isBitwise || isSignedBoolean) {
     return op->emitOpError() << "cannot be computed on the host once per step";
   }
   registers[op->getResult(0)] = *result;
@@ -333,8 +327,9 @@ LogicalResult ScalarBuilder::translate(Operation *op) {
 /// Turns one update into a sequence.
 class SequenceBuilder {
 public:
-  SequenceBuilder(ModuleOp module, func::FuncOp update, runtime::StepPlan &plan)
-      : module(module), symbols(module), update(update), plan(plan),
+  SequenceBuilder(ModuleOp module, const SymbolTable &symbols,
+                  func::FuncOp update, runtime::StepPlan &plan)
+      : module(module), symbols(symbols), update(update), plan(plan),
         scalars(sequence.program) {}
 
   FailureOr<runtime::Sequence> build();
@@ -357,7 +352,7 @@ private:
   FailureOr<CpuTargetAttr> getTarget(Operation *op);
 
   ModuleOp module;
-  SymbolTable symbols;
+  const SymbolTable &symbols;
   func::FuncOp update;
   runtime::StepPlan &plan;
   runtime::Sequence sequence;
@@ -452,7 +447,7 @@ LogicalResult SequenceBuilder::defineResults(Operation *op) {
 
 int32_t SequenceBuilder::getKernel(StringRef name, runtime::Schedule schedule) {
   for (auto [index, kernel] : llvm::enumerate(plan.kernels)) {
-    if (kernel.name == name) {
+    if (kernel.name == name && kernel.schedule == schedule) {
       return static_cast<int32_t>(index);
     }
   }
@@ -523,13 +518,6 @@ FailureOr<CpuTargetAttr> SequenceBuilder::getTarget(Operation *op) {
                            << " on the module";
 }
 
-/// "f32", for the names of library kernels.
-std::string getElementName(Value matrix) {
-  std::string name;
-  llvm::raw_string_ostream(name) << getElementTypeOrSelf(matrix.getType());
-  return name;
-}
-
 LogicalResult SequenceBuilder::translatePack(PackOp op) {
   FailureOr<CpuTargetAttr> target = getTarget(op);
   if (failed(target)) {
@@ -540,9 +528,7 @@ LogicalResult SequenceBuilder::translatePack(PackOp op) {
   int64_t tile =
       isLhs ? target->getMr() : cpu::tileColumns(target->getNr(), bits);
   int64_t extent = op.getOuterSize();
-  return addLaunch(op,
-                   cpu::packKernelName(isLhs, op.getTranspose(),
-                                       getElementName(op.getInput())),
+  return addLaunch(op, cpu::getLibraryCall(op)->symbol(),
                    runtime::Schedule::Pack, op.getInput(), {},
                    {extent, op.getDepth()}, cpu::packedSlivers(extent, tile),
                    /*flops=*/0);
@@ -566,12 +552,9 @@ LogicalResult SequenceBuilder::translateProduct(MatmulOp op) {
       op.getAlpha() ? scalars.lookup(op.getAlpha()) : scalars.getConstant(1.0);
   int32_t beta =
       op.getBeta() ? scalars.lookup(op.getBeta()) : scalars.getConstant(0.0);
-  bool hasAddend = static_cast<bool>(op.getAddend());
   return addLaunch(
-      op,
-      cpu::matmulKernelName(op.getSymmetric(), hasAddend,
-                            getElementName(op.getResult())),
-      runtime::Schedule::Matmul, inputs, {alpha, beta}, {m, n, k},
+      op, cpu::getLibraryCall(op)->symbol(), runtime::Schedule::Matmul, inputs,
+      {alpha, beta}, {m, n, k},
       cpu::matmulItems(m, n, target->getBlock(), op.getSymmetric()),
       op.getFlops());
 }
@@ -585,9 +568,9 @@ LogicalResult SequenceBuilder::translateTranspose(TransposeOp op) {
     places[op.getResult()] = place;
     return success();
   }
-  return addLaunch(op, cpu::transposeKernelName(getElementName(op.getInput())),
+  return addLaunch(op, cpu::getLibraryCall(op)->symbol(),
                    runtime::Schedule::Transpose, op.getInput(), {},
-                   {rows, cols}, llvm::divideCeil(rows, KAON_TRANSPOSE_BLOCK),
+                   {rows, cols}, runtime::ceilDiv(rows, KAON_TRANSPOSE_BLOCK),
                    /*flops=*/0);
 }
 
@@ -752,7 +735,7 @@ FailureOr<int32_t> PlanBuilder::getSequence(BucketOp op) {
              << "expects an update, but '" << op.getUpdate() << "' is none";
     }
     FailureOr<runtime::Sequence> sequence =
-        SequenceBuilder(module, update, plan).build();
+        SequenceBuilder(module, symbols, update, plan).build();
     if (failed(sequence)) {
       return failure();
     }

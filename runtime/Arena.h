@@ -1,8 +1,7 @@
-//===-- Arena.h - aligned memory that lives as long as its owner -*- C++
-//-*-===//
+//===-- Arena.h - aligned memory with an owner ------------------*- C++ -*-===//
 //
-// An executor takes its workspace and scratch memory once, when it is made, so
-// that a step allocates nothing. The compiler has already decided what lies
+// An executor takes its workspace once, when it is made, so that a step
+// allocates nothing. The compiler has already decided what lies
 // where in it (StepPlan offsets).
 //
 //===----------------------------------------------------------------------===//

@@ -43,9 +43,6 @@ public:
   /// The workspace, plan.workspaceBytes long.
   virtual std::byte *workspace() const = 0;
 
-  /// Bytes of workspace and scratch memory that are held.
-  virtual int64_t heldBytes() const = 0;
-
   /// Brackets a step. Steps of a process take turns.
   virtual void beginStep() = 0;
   virtual void endStep() = 0;

@@ -38,9 +38,6 @@ public:
   /// failure is found before anything is changed, too.
   Result<int64_t> step(const KaonStep &arguments);
 
-  /// Bytes of workspace and scratch memory that are held.
-  int64_t heldBytes() const { return backend->heldBytes(); }
-
   /// How many matrices kernel number `kernel` of the plan was launched on so
   /// far.
   int64_t launchCount(size_t kernel) const {

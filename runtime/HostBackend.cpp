@@ -6,15 +6,14 @@
 
 #include "runtime/HostBackend.h"
 
+#include "runtime/Math.h"
+
 #include <algorithm>
 #include <cassert>
 
 using namespace kaon::runtime;
 
 namespace {
-
-int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t roundUp(int64_t a, int64_t b) { return ceilDiv(a, b) * b; }
 
 // Elements of a gradient that one thread looks at before it takes more.
 constexpr int64_t finiteCheckElements = 16384;
@@ -58,7 +57,7 @@ const std::byte *elementAt(const KaonBuffer &buffer, int64_t index,
 /// A launch on its way to the threads.
 struct HostLaunch {
   const Launch &launch;
-  const KernelEntry &kernel;
+  KaonKernelFn kernel;
   std::span<const BoundLaunch> matrices;
   std::span<const int64_t> itemEnds;
   /// For each matrix of an elementwise launch that is seen as rows of
@@ -66,16 +65,9 @@ struct HostLaunch {
   /// row; null where a matrix is not. Empty for other launches.
   std::span<const KaonBuffer> reshaped;
   int64_t unit; // work items of the kernel per item of the shared range
-  std::byte *scratch;
-  int64_t scratchStride;
 
-  void runItems(int64_t begin, int64_t end, int slot) const;
-  void runMatrix(size_t matrix, int64_t begin, int64_t end, int slot) const;
-  void call(const KaonBuffer *buffers, size_t matrix, const int64_t *sizes,
-            int64_t begin, int64_t end, int slot) const {
-    kernel.function(buffers, matrices[matrix].scalars, sizes, begin, end,
-                    scratch + slot * scratchStride);
-  }
+  void runItems(int64_t begin, int64_t end) const;
+  void runMatrix(size_t matrix, int64_t begin, int64_t end) const;
 };
 
 /// Whether all full operands of an elementwise launch are contiguous.
@@ -89,26 +81,26 @@ bool isContiguous(const Launch &launch, const KaonBuffer *buffers) {
   return true;
 }
 
-void HostLaunch::runItems(int64_t begin, int64_t end, int slot) const {
+void HostLaunch::runItems(int64_t begin, int64_t end) const {
   size_t matrix = std::upper_bound(itemEnds.begin(), itemEnds.end(), begin) -
                   itemEnds.begin();
   while (begin < end) {
     int64_t first = matrix == 0 ? 0 : itemEnds[matrix - 1];
     int64_t last = std::min(end, itemEnds[matrix]);
-    runMatrix(matrix, begin - first, last - first, slot);
+    runMatrix(matrix, begin - first, last - first);
     begin = last;
     ++matrix;
   }
 }
 
-void HostLaunch::runMatrix(size_t matrix, int64_t begin, int64_t end,
-                           int slot) const {
+void HostLaunch::runMatrix(size_t matrix, int64_t begin, int64_t end) const {
+  const BoundLaunch &bound = matrices[matrix];
   size_t numOperands = launch.operands.size();
   const KaonBuffer *body =
       reshaped.empty() ? nullptr : &reshaped[2 * matrix * numOperands];
   if (!body || !body->data) {
-    return call(matrices[matrix].buffers, matrix, launch.sizes.data(),
-                begin * unit, std::min(end * unit, launch.items), slot);
+    return kernel(bound.buffers, bound.scalars, launch.sizes.data(),
+                  begin * unit, std::min(end * unit, launch.items));
   }
 
   constexpr int64_t columns = HostBackend::elementwiseColumns;
@@ -116,51 +108,37 @@ void HostLaunch::runMatrix(size_t matrix, int64_t begin, int64_t end,
   int64_t fullRows = numElements / columns;
   if (begin < fullRows) {
     int64_t sizes[] = {fullRows, columns};
-    call(body, matrix, sizes, begin, std::min(end, fullRows), slot);
+    kernel(body, bound.scalars, sizes, begin, std::min(end, fullRows));
   }
   if (end > fullRows) {
     int64_t sizes[] = {1, numElements % columns};
-    call(body + numOperands, matrix, sizes, 0, 1, slot);
+    kernel(body + numOperands, bound.scalars, sizes, 0, 1);
   }
 }
 
 } // namespace
 
-HostBackend::HostBackend(const KernelTable &kernels, int threads)
-    : table(kernels),
+HostBackend::HostBackend(KernelTable kernels, int threads)
+    : table(std::move(kernels)),
       threads(threads > 0 ? std::min(threads, ThreadPool::maxThreads)
                           : ThreadPool::limit()) {}
 
 Status HostBackend::prepare(const StepPlan &stepPlan) {
   plan = &stepPlan;
   for (const KernelPlan &kernel : plan->kernels) {
-    const KernelEntry *entry = table.find(kernel.name);
-    if (!entry || !entry->function) {
-      return Status::failure("expects code for the kernel '", kernel.name,
-                             "', but there is none");
-    }
-    if (entry->scratchPerColumn < 0 || entry->scratchFixed < 0) {
+    KaonKernelFn function = table.find(kernel.name);
+    if (!function) {
       return Status::failure(
-          "kernel '", kernel.name,
-          "': expects scratch sizes of at least 0 bytes, but got ",
-          entry->scratchPerColumn, " per column and ", entry->scratchFixed);
+          "expects code for the kernel '", kernel.name,
+          "', but there is none; loaded: ", table.describe());
     }
-    kernels.push_back(*entry);
+    kernels.push_back(function);
   }
 
-  int64_t scratchBytes = 0;
   size_t mostReshaped = 0;
   for (const Sequence &sequence : plan->sequences) {
     for (const Launch &launch : sequence.launches) {
-      const KernelEntry &kernel = kernels[launch.kernel];
-      bool isElementwise =
-          plan->kernels[launch.kernel].schedule == Schedule::Elementwise;
-      int64_t columns = isElementwise
-                            ? std::max(launch.sizes[1], elementwiseColumns)
-                            : launch.sizes[1];
-      scratchBytes = std::max(scratchBytes, kernel.scratchPerColumn * columns +
-                                                kernel.scratchFixed);
-      if (isElementwise) {
+      if (plan->kernels[launch.kernel].schedule == Schedule::Elementwise) {
         mostReshaped = std::max(mostReshaped, launch.operands.size());
       }
     }
@@ -173,10 +151,6 @@ Status HostBackend::prepare(const StepPlan &stepPlan) {
     }
   }
 
-  scratchStride = roundUp(scratchBytes, KAON_BUFFER_ALIGNMENT);
-  Result<Arena> scratch = Arena::create(scratchStride * threads);
-  KAON_RETURN_IF_ERROR(scratch.status());
-  scratchArena = std::move(*scratch);
   Result<Arena> workspace = Arena::create(plan->workspaceBytes);
   KAON_RETURN_IF_ERROR(workspace.status());
   workspaceArena = std::move(*workspace);
@@ -236,7 +210,8 @@ void HostBackend::run(const Launch &launch,
                        tailStart * byteSize(operand.type);
       }
     }
-    // As many elements as the plan's grain has, in items that may be short.
+    // The plan decides how many elements a thread takes at a time; the grain
+    // only says it in other items, which may be short.
     int64_t itemElements = ceilDiv(numElements, reshapedItems);
     grain =
         std::max(grain, ceilDiv(launch.grain * launch.sizes[1], itemElements));
@@ -248,11 +223,9 @@ void HostBackend::run(const Launch &launch,
                         std::span(itemEnds).first(matrices.size()),
                         isElementwise ? std::span<const KaonBuffer>(reshaped)
                                       : std::span<const KaonBuffer>(),
-                        unit,
-                        scratchArena.data(),
-                        scratchStride};
-  session->run(numItems, grain, [&](int64_t begin, int64_t end, int slot) {
-    hostLaunch.runItems(begin, end, slot);
+                        unit};
+  session->run(numItems, grain, [&](int64_t begin, int64_t end, int) {
+    hostLaunch.runItems(begin, end);
   });
 }
 

@@ -32,13 +32,10 @@ public:
   static constexpr int64_t columnUnit = 32;
 
   /// `threads` counts the calling thread; 0 stands for the pool's limit.
-  HostBackend(const KernelTable &kernels, int threads);
+  HostBackend(KernelTable kernels, int threads);
 
   Status prepare(const StepPlan &plan) override;
   std::byte *workspace() const override { return workspaceArena.data(); }
-  int64_t heldBytes() const override {
-    return workspaceArena.bytes() + scratchArena.bytes();
-  }
   void beginStep() override;
   void endStep() override;
   void run(const Launch &launch,
@@ -46,14 +43,11 @@ public:
   int64_t countNonFinite(std::span<const BoundGradient> gradients) override;
 
 private:
-  const KernelTable &table;
+  const KernelTable table;
   const int threads;
   const StepPlan *plan = nullptr;
-  std::vector<KernelEntry> kernels; // of the plan
+  std::vector<KaonKernelFn> kernels; // of the plan
   Arena workspaceArena;
-  Arena scratchArena;
-  int64_t scratchStride =
-      0; // bytes from one thread's scratch memory to the next
   // For each matrix of a launch or gradient check, where its items end in the
   // range that threads share.
   std::vector<int64_t> itemEnds;

@@ -41,8 +41,7 @@ extern "C" {
 /// Rows of the source that one item of a transpose kernel handles.
 #define KAON_TRANSPOSE_BLOCK 32
 
-/// Alignment, in bytes, of a kernel's scratch memory and of every workspace
-/// buffer.
+/// Alignment, in bytes, of every workspace buffer.
 #define KAON_BUFFER_ALIGNMENT 64
 
 /// A matrix in memory: element (i, j) is at data[i * row_stride + j], counted
@@ -52,13 +51,10 @@ typedef struct KaonBuffer {
   int64_t row_stride;
 } KaonBuffer;
 
-/// A kernel. `scratch` is private to the calling thread, aligned to
-/// KAON_BUFFER_ALIGNMENT, and holds scratch_per_column * columns +
-/// scratch_fixed bytes, both numbers being properties of the kernel; columns is
-/// sizes[1].
+/// A kernel. It keeps nothing from one call to the next and needs no memory
+/// besides its buffers and the stack.
 typedef void (*KaonKernelFn)(const KaonBuffer *buffers, const double *scalars,
-                             const int64_t *sizes, int64_t begin, int64_t end,
-                             void *scratch);
+                             const int64_t *sizes, int64_t begin, int64_t end);
 
 #ifdef __cplusplus
 }

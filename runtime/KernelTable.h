@@ -10,37 +10,38 @@
 
 #include "runtime/KernelAbi.h"
 
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace kaon::runtime {
-
-/// Code of a kernel, and the scratch bytes that it wants per thread:
-/// scratchPerColumn * columns + scratchFixed.
-struct KernelEntry {
-  KaonKernelFn function = nullptr;
-  int64_t scratchPerColumn = 0;
-  int64_t scratchFixed = 0;
-};
 
 class KernelTable {
 public:
   /// Adds a kernel; false when the name is taken.
-  bool add(std::string name, const KernelEntry &entry) {
-    return entries.emplace(std::move(name), entry).second;
+  bool add(std::string name, KaonKernelFn function) {
+    return functions.emplace(std::move(name), function).second;
   }
 
   /// The kernel called `name`, or null.
-  const KernelEntry *find(std::string_view name) const {
-    auto found = entries.find(name);
-    return found == entries.end() ? nullptr : &found->second;
+  KaonKernelFn find(std::string_view name) const {
+    auto found = functions.find(name);
+    return found == functions.end() ? nullptr : found->second;
+  }
+
+  /// The names of all kernels, in alphabetic order, for messages.
+  std::string describe() const {
+    std::string names;
+    for (const auto &[name, function] : functions) {
+      names += (names.empty() ? "'" : ", '") + name + "'";
+    }
+    return names.empty() ? "none" : names;
   }
 
 private:
-  std::map<std::string, KernelEntry, std::less<>> entries;
+  std::map<std::string, KaonKernelFn, std::less<>> functions;
 };
 
 } // namespace kaon::runtime

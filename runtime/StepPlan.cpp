@@ -7,6 +7,7 @@
 #include "runtime/StepPlan.h"
 
 #include "runtime/KernelAbi.h"
+#include "runtime/Math.h"
 
 #include <algorithm>
 #include <iomanip>
@@ -39,8 +40,6 @@ std::optional<Enum> parseKeyword(const std::string_view (&keywords)[n],
   }
   return static_cast<Enum>(found - std::begin(keywords));
 }
-
-int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 std::string shape(int64_t rows, int64_t cols, ElementType type) {
   return concat(rows, 'x', cols, ' ', stringify(type));

@@ -44,7 +44,22 @@ template <typename Function> int guard(KaonError *error, Function body) {
     return fail("expects more free memory than the system has", error);
   } catch (const std::exception &exception) {
     return fail(exception.what(), error);
+  } catch (...) {
+    return fail("expects no foreign exception, but got one", error);
   }
+}
+
+/// Checks that a pointer which the caller must give is there.
+Status checkPointer(const void *pointer, std::string_view name) {
+  return pointer ? Status::success()
+                 : Status::failure(name, ": expects a pointer, but got null");
+}
+
+/// As Python's bindings: 0 stands for all, and less means nothing.
+Status checkThreads(int32_t threads) {
+  return threads >= 0 ? Status::success()
+                      : Status::failure("threads: expects at least 0, but got ",
+                                        threads);
 }
 
 } // namespace
@@ -52,6 +67,8 @@ template <typename Function> int guard(KaonError *error, Function body) {
 int kaon_plan_from_json(const char *json, size_t length, KaonPlan **plan,
                         KaonError *error) {
   return guard(error, [&]() -> Status {
+    KAON_RETURN_IF_ERROR(checkPointer(json, "json"));
+    KAON_RETURN_IF_ERROR(checkPointer(plan, "plan"));
     Result<StepPlan> parsed =
         StepPlan::fromJson(std::string_view(json, length));
     KAON_RETURN_IF_ERROR(parsed.status());
@@ -87,18 +104,27 @@ int kaon_executor_create(const KaonPlan *plan, const KaonKernel *kernels,
                          size_t num_kernels, int32_t threads,
                          KaonExecutor **executor, KaonError *error) {
   return guard(error, [&]() -> Status {
+    KAON_RETURN_IF_ERROR(checkPointer(plan, "plan"));
+    KAON_RETURN_IF_ERROR(checkPointer(executor, "executor"));
+    KAON_RETURN_IF_ERROR(checkThreads(threads));
+    if (num_kernels > 0) {
+      KAON_RETURN_IF_ERROR(checkPointer(kernels, "kernels"));
+    }
     KernelTable table;
     for (size_t i = 0; i < num_kernels; ++i) {
       const KaonKernel &kernel = kernels[i];
-      if (!table.add(kernel.name, {kernel.function, kernel.scratch_per_column,
-                                   kernel.scratch_fixed})) {
+      if (!kernel.name) {
+        return Status::failure("kernels[", i,
+                               "].name: expects a name, but got null");
+      }
+      if (!table.add(kernel.name, kernel.function)) {
         return Status::failure("kernels[", i,
                                "]: expects distinct names, but got '",
                                kernel.name, "' twice");
       }
     }
     Result<std::unique_ptr<Executor>> created = Executor::create(
-        plan->plan, std::make_unique<HostBackend>(table, threads));
+        plan->plan, std::make_unique<HostBackend>(std::move(table), threads));
     KAON_RETURN_IF_ERROR(created.status());
     *executor = new KaonExecutor{std::move(*created)};
     return Status::success();
@@ -108,12 +134,14 @@ int kaon_executor_create(const KaonPlan *plan, const KaonKernel *kernels,
 void kaon_executor_destroy(KaonExecutor *executor) { delete executor; }
 
 int64_t kaon_executor_workspace_bytes(const KaonExecutor *executor) {
-  return executor->executor->heldBytes();
+  return executor->executor->plan().workspaceBytes;
 }
 
 int kaon_executor_step(KaonExecutor *executor, const KaonStep *step,
                        int64_t *num_non_finite, KaonError *error) {
   return guard(error, [&]() -> Status {
+    KAON_RETURN_IF_ERROR(checkPointer(executor, "executor"));
+    KAON_RETURN_IF_ERROR(checkPointer(step, "step"));
     Result<int64_t> count = executor->executor->step(*step);
     KAON_RETURN_IF_ERROR(count.status());
     if (num_non_finite) {
@@ -123,4 +151,10 @@ int kaon_executor_step(KaonExecutor *executor, const KaonStep *step,
   });
 }
 
-void kaon_set_pool_threads(int32_t threads) { ThreadPool::setLimit(threads); }
+int kaon_set_pool_threads(int32_t threads, KaonError *error) {
+  return guard(error, [&]() -> Status {
+    KAON_RETURN_IF_ERROR(checkThreads(threads));
+    ThreadPool::setLimit(threads);
+    return Status::success();
+  });
+}

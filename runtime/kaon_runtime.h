@@ -1,12 +1,14 @@
 /*===-- kaon_runtime.h - the runtime's C interface --------------*- C -*-===*\
  *
  * Runs compiled packages: a step plan (JSON) and its kernels, from wherever
-their
- * code was loaded. Plain C, no LLVM, no Python. docs/runtime.md has an example.
+ * their code was loaded. Plain C, no LLVM, no Python. docs/runtime.md has an
+ * example.
  *
  * Functions that can fail return KAON_OK or KAON_FAILURE and, when it is not
- * null, fill the caller's KaonError. No exception leaves them. Nothing here is
- * changed by a failed call.
+ * null, fill the caller's KaonError; a null pointer where something is needed
+ * is such a failure. No exception leaves them. Nothing here is changed by a
+ * failed call. The others do not fail, and take plans and executors that are
+ * not null; those that destroy take null as well.
  *
 \*===----------------------------------------------------------------------===*/
 
@@ -35,14 +37,10 @@ typedef struct KaonError {
   char message[1024];
 } KaonError;
 
-/* A kernel's code, and its scratch bytes per thread: scratch_per_column *
- * columns
- * + scratch_fixed. The code must stay loaded while an executor uses it. */
+/* A kernel's code, which must stay loaded while an executor uses it. */
 typedef struct KaonKernel {
   const char *name;
   KaonKernelFn function;
-  int64_t scratch_per_column;
-  int64_t scratch_fixed;
 } KaonKernel;
 
 /* Values of one scalar set, in the order of its names in the plan. */
@@ -86,7 +84,8 @@ KAON_EXPORT const char *kaon_plan_kernel_name(const KaonPlan *plan,
 
 /* Makes an executor on the host: finds the plan's kernels by name, allocates
  * the workspace and starts the worker threads. `threads` counts the calling
- * thread; 0 stands for all processors. The plan may be destroyed afterwards. */
+ * thread; 0 stands for all that kaon_set_pool_threads allows. The plan may be
+ * destroyed afterwards. */
 KAON_EXPORT int kaon_executor_create(const KaonPlan *plan,
                                      const KaonKernel *kernels,
                                      size_t num_kernels, int32_t threads,
@@ -103,8 +102,8 @@ KAON_EXPORT int kaon_executor_step(KaonExecutor *executor, const KaonStep *step,
                                    int64_t *num_non_finite, KaonError *error);
 
 /* Threads that steps may use at most in this process, the calling one included;
- * 0 restores the number of processors. */
-KAON_EXPORT void kaon_set_pool_threads(int32_t threads);
+ * 0 restores the number of processors. Waits for a running step. */
+KAON_EXPORT int kaon_set_pool_threads(int32_t threads, KaonError *error);
 
 #ifdef __cplusplus
 }

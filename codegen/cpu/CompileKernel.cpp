@@ -3,6 +3,7 @@
 #include "codegen/cpu/CompileKernel.h"
 
 #include "codegen/cpu/Passes.h"
+#include "dialect/Kaon.h"
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
 #include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
 #include "mlir/Conversion/FuncToLLVM/ConvertFuncToLLVMPass.h"
@@ -142,6 +143,12 @@ FailureOr<CompiledKernel> compileKernel(ModuleOp module,
   auto start = std::chrono::steady_clock::now();
   Location loc = module.getLoc();
   CompiledKernel result;
+  const TileParameters &tile = target.tile;
+  if (failed(CpuTargetAttr::verify([&] { return emitError(loc); },
+                                   tile.vectorBits, tile.mr, tile.nr, tile.kc,
+                                   tile.block))) {
+    return failure();
+  }
 
   PassManager lowering(module.getContext());
   lowering.addPass(createLowerKernels());

@@ -27,9 +27,6 @@ struct CompiledKernel {
   std::string name;
   /// A relocatable object file.
   std::string object;
-  /// Scratch bytes a launch needs per thread: per column of the matrix, and
-  /// besides. None so far: what crosses a row's reduction is computed anew.
-  int64_t scratchPerColumn = 0, scratchFixed = 0;
   double seconds = 0;
   std::optional<std::string> llvmIR, assembly;
 };

@@ -66,7 +66,6 @@ CpuTarget CpuTarget::get(StringRef triple, StringRef cpu, StringRef features) {
   target.cpu = cpu.str();
   target.features = features.str();
   target.tile = chooseTile(Triple(triple), features);
-  target.bf16Dot = hasFeature(features, "avx512bf16");
   return target;
 }
 

@@ -37,8 +37,6 @@ struct CpuTarget {
   /// `+a,-b,...`, sorted by name.
   std::string features;
   TileParameters tile;
-  /// Whether the processor multiplies pairs of bfloat16 into float32.
-  bool bf16Dot = false;
 
   /// The processor this process runs on.
   static CpuTarget host();

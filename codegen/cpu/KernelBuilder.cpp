@@ -14,13 +14,10 @@ func::FuncOp KernelBuilder::createKernel(ModuleOp module, StringRef name,
   setInsertionPointToEnd(module.getBody());
   Type pointer = pointerType(), i64 = getI64Type();
   auto kernel = func::FuncOp::create(
-      *this, name,
-      getFunctionType({pointer, pointer, pointer, i64, i64, pointer}, {}));
-  for (unsigned i : {0u, 1u, 2u, 5u}) {
+      *this, name, getFunctionType({pointer, pointer, pointer, i64, i64}, {}));
+  for (unsigned i : {0u, 1u, 2u}) {
     kernel.setArgAttr(i, LLVM::LLVMDialect::getNoAliasAttrName(),
                       getUnitAttr());
-  }
-  for (unsigned i : {0u, 1u, 2u}) {
     kernel.setArgAttr(i, LLVM::LLVMDialect::getReadonlyAttrName(),
                       getUnitAttr());
   }
@@ -30,7 +27,7 @@ func::FuncOp KernelBuilder::createKernel(ModuleOp module, StringRef name,
   setInsertionPointToStart(entry);
   arguments = {entry->getArgument(0), entry->getArgument(1),
                entry->getArgument(2), entry->getArgument(3),
-               entry->getArgument(4), entry->getArgument(5)};
+               entry->getArgument(4)};
   return kernel;
 }
 

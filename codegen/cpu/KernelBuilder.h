@@ -18,7 +18,7 @@ namespace kaon::cpu {
 
 /// The arguments of a kernel as runtime/KernelAbi.h lists them.
 struct KernelArguments {
-  mlir::Value buffers, scalars, sizes, begin, end, scratch;
+  mlir::Value buffers, scalars, sizes, begin, end;
 };
 
 class KernelBuilder : public mlir::ImplicitLocOpBuilder {

@@ -12,6 +12,11 @@ using namespace llvm;
 
 namespace kaon::cpu {
 
+/// An error of any text, also one with a zero byte.
+static Error fail(const Twine &message) {
+  return make_error<StringError>(message, inconvertibleErrorCode());
+}
+
 KernelLibrary::KernelLibrary(std::unique_ptr<orc::LLJIT> jit)
     : jit(std::move(jit)) {}
 KernelLibrary::~KernelLibrary() = default;
@@ -34,11 +39,18 @@ Expected<std::unique_ptr<KernelLibrary>> KernelLibrary::create() {
   return library;
 }
 
-Error KernelLibrary::add(StringRef name, StringRef object,
-                         int64_t scratchPerColumn, int64_t scratchFixed) {
+runtime::KernelTable KernelLibrary::table() const {
+  std::lock_guard<std::mutex> lock(mutex);
+  return kernels;
+}
+
+Error KernelLibrary::add(StringRef name, StringRef object) {
+  // The reporter is called on this thread, by the JIT's calls below.
+  std::lock_guard<std::mutex> lock(mutex);
   if (kernels.find(name.str())) {
-    return createStringError("kernel '%s' is already loaded",
-                             name.str().c_str());
+    return fail(
+        "expects the name of a kernel that is not loaded yet, but got '" +
+        name + "'");
   }
   // A dylib of its own: what a bad object defines does not get in the way of a
   // good one of the same name.
@@ -54,12 +66,10 @@ Error KernelLibrary::add(StringRef name, StringRef object,
   reports.clear();
   Expected<orc::ExecutorAddr> address = jit->lookup(*dylib, name);
   if (!address) {
-    return createStringError(
-        "cannot load kernel '%s': %s%s", name.str().c_str(),
-        toString(address.takeError()).c_str(), reports.c_str());
+    return fail("cannot load kernel '" + name +
+                "': " + toString(address.takeError()) + reports);
   }
-  kernels.add(name.str(),
-              {address->toPtr<KaonKernelFn>(), scratchPerColumn, scratchFixed});
+  kernels.add(name.str(), address->toPtr<KaonKernelFn>());
   return Error::success();
 }
 

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 namespace llvm::orc {
@@ -23,6 +24,7 @@ class LLJIT;
 
 namespace kaon::cpu {
 
+/// Any thread may call anything.
 class KernelLibrary {
 public:
   static llvm::Expected<std::unique_ptr<KernelLibrary>> create();
@@ -31,15 +33,17 @@ public:
   /// Loads an object file that defines the kernel `name`. Fails if the name is
   /// taken, if the bytes are no object file for this process, or if they lack
   /// the kernel.
-  llvm::Error add(llvm::StringRef name, llvm::StringRef object,
-                  int64_t scratchPerColumn, int64_t scratchFixed);
+  llvm::Error add(llvm::StringRef name, llvm::StringRef object);
 
-  /// The loaded kernels, valid as long as the library lives.
-  const runtime::KernelTable &table() const { return kernels; }
+  /// The kernels that are loaded by now; their code lives as long as the
+  /// library.
+  runtime::KernelTable table() const;
 
 private:
   explicit KernelLibrary(std::unique_ptr<llvm::orc::LLJIT> jit);
 
+  /// Guards all that follows.
+  mutable std::mutex mutex;
   /// What the JIT reported besides the errors it returned; outlives it.
   std::string reports;
   std::unique_ptr<llvm::orc::LLJIT> jit;

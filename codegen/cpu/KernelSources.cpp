@@ -2,32 +2,15 @@
 
 #include "codegen/cpu/KernelSources.h"
 
-#include "codegen/cpu/PackedLayout.h"
+#include "codegen/cpu/LibraryCalls.h"
 #include "dialect/Kaon.h"
 #include "mlir/IR/AsmState.h"
-
-#include "llvm/ADT/TypeSwitch.h"
 
 #include <map>
 
 using namespace mlir;
 
 namespace kaon::cpu {
-
-namespace {
-/// A library kernel that some op needs.
-struct LibraryUse {
-  std::string library;
-  FunctionType type;
-  bool needsTile = false;
-};
-} // namespace
-
-static std::string nameOf(Type type) {
-  std::string text;
-  llvm::raw_string_ostream(text) << type;
-  return text;
-}
 
 /// Prints a module of one kernel, without locations.
 static std::string print(ModuleOp module) {
@@ -38,54 +21,33 @@ static std::string print(ModuleOp module) {
   return text;
 }
 
-void setCpuTarget(ModuleOp module, const TileParameters &tile) {
-  module->setAttr(KaonDialect::getCpuAttrName(),
-                  CpuTargetAttr::get(module.getContext(), tile.vectorBits,
-                                     tile.mr, tile.nr, tile.kc, tile.block));
+LogicalResult setCpuTarget(ModuleOp module, const TileParameters &tile) {
+  auto target = CpuTargetAttr::getChecked(
+      [&] { return emitError(module.getLoc()); }, module.getContext(),
+      tile.vectorBits, tile.mr, tile.nr, tile.kc, tile.block);
+  if (!target) {
+    return failure();
+  }
+  module->setAttr(KaonDialect::getCpuAttrName(), target);
+  return success();
 }
 
-/// The library kernel of an op, with its symbol, if the op needs one.
-static std::optional<std::pair<std::string, LibraryUse>>
-getLibraryUse(Operation *op) {
-  MLIRContext *context = op->getContext();
-  auto element = [](Value matrix) {
-    return getElementTypeOrSelf(matrix.getType());
-  };
-  auto use = [&](Type type, std::string library, unsigned matrices,
-                 bool needsTile) {
-    Type matrix = RankedTensorType::get(
-        {ShapedType::kDynamic, ShapedType::kDynamic}, type);
-    std::string symbol = library + "_" + nameOf(type);
-    auto signature =
-        FunctionType::get(context, SmallVector<Type>(matrices, matrix), matrix);
-    return std::pair(symbol, LibraryUse{library, signature, needsTile});
-  };
-  return llvm::TypeSwitch<Operation *,
-                          std::optional<std::pair<std::string, LibraryUse>>>(op)
-      .Case([&](PackOp pack) {
-        bool lhs = pack.getSide() == PackSide::Lhs;
-        return use(element(pack.getInput()),
-                   packKernelName(lhs, pack.getTranspose()), 1, true);
-      })
-      .Case([&](MatmulOp matmul) {
-        bool add = static_cast<bool>(matmul.getAddend());
-        return use(element(matmul.getLhs()),
-                   matmulKernelName(matmul.getSymmetric(), add), add ? 3 : 2,
-                   true);
-      })
-      .Case([&](TransposeOp transpose)
-                -> std::optional<std::pair<std::string, LibraryUse>> {
-        if (transpose.isView()) {
-          return std::nullopt;
-        }
-        return use(element(transpose.getInput()), "transpose", 1, false);
-      })
-      .Default(std::nullopt);
+/// A declaration of the kernel, as code generation takes it.
+static func::FuncOp declare(const LibraryCall &call, Location loc) {
+  Type matrix = RankedTensorType::get(
+      {ShapedType::kDynamic, ShapedType::kDynamic}, call.element);
+  auto type = FunctionType::get(
+      loc.getContext(), SmallVector<Type>(call.numInputs, matrix), matrix);
+  auto function = func::FuncOp::create(loc, call.symbol(), type);
+  function.setPrivate();
+  function->setAttr(KaonDialect::getLibraryAttrName(),
+                    StringAttr::get(loc.getContext(), call.library));
+  return function;
 }
 
 FailureOr<std::vector<KernelSource>> collectKernelSources(ModuleOp module) {
   std::vector<KernelSource> sources;
-  std::map<std::string, LibraryUse> libraryUses;
+  std::map<std::string, LibraryCall> calls; // by symbol
   Location unknown = UnknownLoc::get(module.getContext());
   Attribute target = module->getAttr(KaonDialect::getCpuAttrName());
   for (func::FuncOp function : module.getOps<func::FuncOp>()) {
@@ -102,14 +64,14 @@ FailureOr<std::vector<KernelSource>> collectKernelSources(ModuleOp module) {
             << "has operands that are not packed: run kaon-pack-operands first";
         return WalkResult::interrupt();
       }
-      auto use = getLibraryUse(op);
-      if (use && use->second.needsTile && !target) {
+      std::optional<LibraryCall> call = getLibraryCall(op);
+      if (call && call->needsTile && !target) {
         op->emitOpError() << "needs " << KaonDialect::getCpuAttrName()
                           << " on the module";
         return WalkResult::interrupt();
       }
-      if (use) {
-        libraryUses.insert(*use);
+      if (call) {
+        calls.try_emplace(call->symbol(), *call);
       }
       return WalkResult::advance();
     });
@@ -117,16 +79,12 @@ FailureOr<std::vector<KernelSource>> collectKernelSources(ModuleOp module) {
       return failure();
     }
   }
-  for (auto &[symbol, use] : libraryUses) {
+  for (const auto &[symbol, call] : calls) {
     OwningOpRef<ModuleOp> single = ModuleOp::create(unknown);
-    if (use.needsTile) {
+    if (call.needsTile) {
       (*single)->setAttr(KaonDialect::getCpuAttrName(), target);
     }
-    auto function = func::FuncOp::create(unknown, symbol, use.type);
-    function.setPrivate();
-    function->setAttr(KaonDialect::getLibraryAttrName(),
-                      StringAttr::get(module.getContext(), use.library));
-    single->push_back(function);
+    single->push_back(declare(call, unknown));
     sources.push_back({symbol, print(*single)});
   }
   return sources;

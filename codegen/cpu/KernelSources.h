@@ -23,8 +23,10 @@ struct KernelSource {
 mlir::FailureOr<std::vector<KernelSource>>
 collectKernelSources(mlir::ModuleOp module);
 
-/// Sets the module's `kaon.cpu`, which packing of operands depends on.
-void setCpuTarget(mlir::ModuleOp module, const TileParameters &tile);
+/// Sets the module's `kaon.cpu`, which packing of operands depends on. Reports
+/// a tile that kernels cannot be made for, and then changes nothing.
+mlir::LogicalResult setCpuTarget(mlir::ModuleOp module,
+                                 const TileParameters &tile);
 
 } // namespace kaon::cpu
 

@@ -19,6 +19,8 @@
 #ifndef KAON_CODEGEN_CPU_PACKEDLAYOUT_H
 #define KAON_CODEGEN_CPU_PACKEDLAYOUT_H
 
+#include "runtime/Math.h"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -28,39 +30,29 @@ namespace kaon::cpu {
 /// Depth of one step of the register tile; packed depths are multiples of it.
 inline constexpr int64_t packedDepthUnit = 4;
 
-inline constexpr int64_t ceilDiv(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-inline constexpr int64_t roundUp(int64_t a, int64_t b) {
-  return ceilDiv(a, b) * b;
-}
+using runtime::ceilDiv;
+using runtime::roundUp;
 
 /// Columns of the register tile for an element of `elementBits` when it is `nr`
 /// for 32-bit elements.
-inline constexpr int64_t tileColumns(int64_t nr, int64_t elementBits) {
+constexpr int64_t tileColumns(int64_t nr, int64_t elementBits) {
   return nr * 32 / elementBits;
 }
 
 /// Number of slivers of an operand: the work items of its pack kernel.
-inline constexpr int64_t packedSlivers(int64_t dim, int64_t tile) {
+constexpr int64_t packedSlivers(int64_t dim, int64_t tile) {
   return ceilDiv(dim, tile);
 }
 
 /// Elements of a packed operand.
-inline constexpr int64_t packedElements(int64_t dim, int64_t k, int64_t tile) {
+constexpr int64_t packedElements(int64_t dim, int64_t k, int64_t tile) {
   return roundUp(dim, tile) * roundUp(k, packedDepthUnit);
-}
-
-/// Bytes of a packed operand.
-inline constexpr int64_t packedBytes(int64_t dim, int64_t k, int64_t tile,
-                                     int64_t elementBits) {
-  return packedElements(dim, k, tile) * (elementBits / 8);
 }
 
 /// Work items of a matmul kernel: block x block tiles of the m x n result, row
 /// by row; a symmetric result counts those on or below the diagonal only.
-inline constexpr int64_t matmulItems(int64_t m, int64_t n, int64_t block,
-                                     bool symmetric) {
+constexpr int64_t matmulItems(int64_t m, int64_t n, int64_t block,
+                              bool symmetric) {
   int64_t rows = ceilDiv(m, block);
   return symmetric ? rows * (rows + 1) / 2 : rows * ceilDiv(n, block);
 }
@@ -80,19 +72,8 @@ inline std::string matmulKernelName(bool symmetric, bool add) {
   return add ? name + "_add" : name;
 }
 
-/// The symbol of a library kernel for elements of type `element` (`f32`, ...):
-/// `pack_rhs_transposed_f64`, `matmul_symmetric_add_f32`, `transpose_bf16`, ...
-inline std::string packKernelName(bool lhs, bool transposed,
-                                  std::string_view element) {
-  return (packKernelName(lhs, transposed) + "_").append(element);
-}
-inline std::string matmulKernelName(bool symmetric, bool add,
-                                    std::string_view element) {
-  return (matmulKernelName(symmetric, add) + "_").append(element);
-}
-inline std::string transposeKernelName(std::string_view element) {
-  return std::string("transpose_").append(element);
-}
+/// Name of the kernel that transposes a matrix, without its element.
+inline constexpr std::string_view transposeKernelName = "transpose";
 
 } // namespace kaon::cpu
 

@@ -19,7 +19,7 @@ def LowerKernels : Pass<"kaon-lower-kernels", "::mlir::ModuleOp"> {
         attributes {kaon.kernel = #kaon.schedule<elementwise>} { ... }
     // becomes
     func.func @scale(%buffers: !llvm.ptr, %scalars: !llvm.ptr, %sizes: !llvm.ptr,
-                     %begin: i64, %end: i64, %scratch: !llvm.ptr) { ... }
+                     %begin: i64, %end: i64) { ... }
     ```
 
     Numeric class: reassociating. Sums run in the order that

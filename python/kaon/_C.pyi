@@ -87,7 +87,6 @@ class Target(TypedDict):
     nr: int
     kc: int
     block: int
-    bf16_dot: bool
 
 def host_target() -> Target:
     """Ask the host processor."""
@@ -104,10 +103,6 @@ class CompiledKernel:
     def object(self) -> bytes:
         """An object file in the host's format."""
 
-    @property
-    def scratch_per_column(self) -> int: ...
-    @property
-    def scratch_fixed(self) -> int: ...
     @property
     def seconds(self) -> float: ...
     @property
@@ -126,7 +121,7 @@ class KernelLibrary:
     """Loaded kernels. Owns their code."""
 
     def __init__(self) -> None: ...
-    def add(self, name: str, object: bytes, scratch_per_column: int, scratch_fixed: int) -> None:
+    def add(self, name: str, object: bytes) -> None:
         """Load an object file that defines the kernel; raises :class:`CompileError` for anything else."""
 
     def address(self, name: str) -> int:
@@ -141,7 +136,7 @@ class KernelTable:
     """Addresses of kernels by name. Does not own their code."""
 
     def __init__(self) -> None: ...
-    def add(self, name: str, address: int, scratch_per_column: int = 0, scratch_fixed: int = 0) -> None: ...
+    def add(self, name: str, address: int) -> None: ...
     def __contains__(self, name: str) -> bool: ...
 
 class StepPlan:
@@ -183,9 +178,6 @@ class Executor:
 
     @property
     def workspace_bytes(self) -> int: ...
-    @property
-    def held_bytes(self) -> int:
-        """Workspace and scratch memory together."""
 
 def set_pool_threads(threads: int) -> None:
     """How many threads steps may use in this process, the caller's included; 0 for one per processor."""

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from kaon import knobs
 
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 """Part of every key. Raise it when the meaning of an entry changes but nothing else in the key does."""
 
 _MAGIC = b"KAONENT1"

@@ -433,23 +433,20 @@ class KernelBinary:
 
     name: str
     object_file: bytes
-    scratch_per_column: int
-    scratch_fixed: int
 
     def encode(self) -> bytes:
-        """As one byte string: length of a JSON header, header, object file."""
-        header = json.dumps([self.name, self.scratch_per_column, self.scratch_fixed]).encode()
-        return len(header).to_bytes(4, "little") + header + self.object_file
+        """As one byte string: length of the name in JSON, the name, the object file."""
+        name = json.dumps(self.name).encode()
+        return len(name).to_bytes(4, "little") + name + self.object_file
 
     @staticmethod
     def decode(data: bytes) -> KernelBinary:
         """The inverse of :meth:`encode`; raises ValueError for anything else."""
         end = 4 + int.from_bytes(data[:4], "little")
-        header = json.loads(data[4:end])
-        if not (isinstance(header, list) and [type(item) for item in header] == [str, int, int] and data[end:]):
+        name = json.loads(data[4:end])
+        if not (isinstance(name, str) and data[end:]):
             raise ValueError("not a compiled kernel")
-        name, per_column, fixed = header
-        return KernelBinary(name, data[end:], per_column, fixed)
+        return KernelBinary(name, data[end:])
 
 
 def kernel_key(text: str) -> str:
@@ -482,7 +479,7 @@ def _compile_kernel(kernel: Kernel, cache: Cache, files: StageFiles) -> KernelBi
     compiled = extension().compile_kernel(kernel.text, host_target(), OPTIMIZATION_LEVEL, dump)
     if compiled.assembly is not None:
         files.write("assembly", compiled.assembly, kernel.name)
-    binary = KernelBinary(compiled.name, compiled.object, compiled.scratch_per_column, compiled.scratch_fixed)
+    binary = KernelBinary(compiled.name, compiled.object)
     cache.store(kernel_key(kernel.text), binary.encode())
     return binary
 
@@ -493,7 +490,7 @@ def _load_kernels(kernels: Sequence[Kernel], cache: Cache, files: StageFiles, st
     library = extension().KernelLibrary()
 
     def add(binary: KernelBinary) -> None:
-        library.add(binary.name, binary.object_file, binary.scratch_per_column, binary.scratch_fixed)
+        library.add(binary.name, binary.object_file)
 
     missing = []
     use_cache = not (knobs.compilation.always_compile or files.wants("llvm") or files.wants("assembly"))

@@ -39,7 +39,6 @@ static py::dict toDict(const CpuTarget &target) {
   dict["nr"] = target.tile.nr;
   dict["kc"] = target.tile.kc;
   dict["block"] = target.tile.block;
-  dict["bf16_dot"] = target.bf16Dot;
   return dict;
 }
 
@@ -60,7 +59,6 @@ static CpuTarget toTarget(const py::dict &dict) {
   target.tile.nr = field("nr").cast<int64_t>();
   target.tile.kc = field("kc").cast<int64_t>();
   target.tile.block = field("block").cast<int64_t>();
-  target.bf16Dot = field("bf16_dot").cast<bool>();
   return target;
 }
 
@@ -162,10 +160,16 @@ void bindCodegen(py::module_ &m) {
       "set_cpu_target",
       [](Module &self, const py::dict &target) {
         cpu::TileParameters tile = toTarget(target).tile;
-        self.withLock([&](ModuleOp op) { cpu::setCpuTarget(op, tile); });
+        self.withLock([&](ModuleOp op) {
+          DiagnosticCollector collector(op.getContext());
+          if (failed(cpu::setCpuTarget(op, tile))) {
+            collector.raise("cannot generate code for this target");
+          }
+        });
       },
       py::arg("target"),
-      "Records the register tile and cache blocks of a target in the module.");
+      "Records the register tile and cache blocks of a target in the module. "
+      "Raises CompileError for a tile that kernels cannot be made for.");
   module.def("kernels", &getKernels,
              "Every kernel that a lowered module needs, in a fixed order.");
 
@@ -174,8 +178,6 @@ void bindCodegen(py::module_ &m) {
       .def_property_readonly(
           "object",
           [](const CompiledKernel &self) { return py::bytes(self.object); })
-      .def_readonly("scratch_per_column", &CompiledKernel::scratchPerColumn)
-      .def_readonly("scratch_fixed", &CompiledKernel::scratchFixed)
       .def_readonly("seconds", &CompiledKernel::seconds)
       .def_readonly("llvm_ir", &CompiledKernel::llvmIR)
       .def_readonly("assembly", &CompiledKernel::assembly);
@@ -189,31 +191,32 @@ void bindCodegen(py::module_ &m) {
       .def(
           "add",
           [](KernelLibrary &self, const std::string &name,
-             const py::bytes &object, int64_t scratchPerColumn,
-             int64_t scratchFixed) {
+             const py::bytes &object) {
             std::string bytes = object;
             py::gil_scoped_release release;
-            if (llvm::Error error =
-                    self.add(name, bytes, scratchPerColumn, scratchFixed)) {
+            if (llvm::Error error = self.add(name, bytes)) {
               raise(std::move(error));
             }
           },
-          py::arg("name"), py::arg("object"), py::arg("scratch_per_column"),
-          py::arg("scratch_fixed"),
+          py::arg("name"), py::arg("object"),
           "Loads an object file that defines the kernel `name`.")
       .def(
           "address",
           [](const KernelLibrary &self, const std::string &name) {
-            const runtime::KernelEntry *entry = self.table().find(name);
-            if (!entry) {
-              throw py::key_error("no kernel called '" + name + "' is loaded");
+            runtime::KernelTable table = self.table();
+            KaonKernelFn function = table.find(name);
+            if (!function) {
+              throw py::key_error("expects the name of a loaded kernel, but "
+                                  "got '" +
+                                  name + "'; loaded: " + table.describe());
             }
-            return reinterpret_cast<uintptr_t>(entry->function);
+            return reinterpret_cast<uintptr_t>(function);
           },
           py::arg("name"), "Address of a loaded kernel, a KaonKernelFn.")
-      .def_property_readonly("table", &KernelLibrary::table,
-                             py::return_value_policy::reference_internal,
-                             "The loaded kernels by name, for an Executor.");
+      .def_property_readonly(
+          "table",
+          py::cpp_function(&KernelLibrary::table, py::keep_alive<0, 1>()),
+          "The kernels that are loaded by now, by name, for an Executor.");
 }
 
 } // namespace kaon::python

@@ -57,10 +57,8 @@ static py::list getCosts(const StepPlan &plan) {
 }
 
 static void addKernel(KernelTable &table, const std::string &name,
-                      uintptr_t address, int64_t scratchPerColumn,
-                      int64_t scratchFixed) {
-  if (!table.add(name, {reinterpret_cast<KaonKernelFn>(address),
-                        scratchPerColumn, scratchFixed})) {
+                      uintptr_t address) {
+  if (!table.add(name, reinterpret_cast<KaonKernelFn>(address))) {
     throw py::value_error(concat("expects distinct names, but got the kernel '",
                                  name, "' twice"));
   }
@@ -72,9 +70,10 @@ makeExecutor(const StepPlan &plan, const KernelTable &table, int threads) {
     throw py::value_error(
         concat("threads: expects at least 0, but got ", threads));
   }
+  // Copies the table, which another thread may add to without the GIL.
+  auto backend = std::make_unique<HostBackend>(table, threads);
   py::gil_scoped_release release;
-  return unwrap(
-      Executor::create(plan, std::make_unique<HostBackend>(table, threads)));
+  return unwrap(Executor::create(plan, std::move(backend)));
 }
 
 /// Appends the integers of `list`, pointers or strides.
@@ -188,10 +187,7 @@ void bindRuntime(py::module_ &m) {
       "Addresses of kernels by name. Does not own their code.")
       .def(py::init<>())
       .def("add", &addKernel, py::arg("name"), py::arg("address"),
-           py::arg("scratch_per_column") = 0, py::arg("scratch_fixed") = 0,
-           "Adds a kernel at an address. Its scratch memory per thread is "
-           "scratch_per_column * columns + "
-           "scratch_fixed bytes.")
+           "Adds a kernel at an address.")
       .def("__contains__",
            [](const KernelTable &self, const std::string &name) {
              return self.find(name) != nullptr;
@@ -232,9 +228,7 @@ void bindRuntime(py::module_ &m) {
       .def_property_readonly(
           "workspace_bytes",
           [](const Executor &self) { return self.plan().workspaceBytes; },
-          "Bytes of workspace.")
-      .def_property_readonly("held_bytes", &Executor::heldBytes,
-                             "Bytes of workspace and scratch memory together.");
+          "Bytes of workspace.");
 
   m.def("set_pool_threads", &setPoolThreads, py::arg("threads"),
         "How many threads steps may use at most in this process, the calling "

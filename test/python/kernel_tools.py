@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 from kaon import _C
 
-FUNCTION = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
-)
+FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 HOST: dict[str, Any] = dict(_C.host_target())
 
@@ -48,7 +46,7 @@ class Kernel:
     def __init__(self, text: str, target: str = "host") -> None:
         compiled = _C.compile_kernel(text, TARGETS[target])
         self.library = _C.KernelLibrary()  # owns the code
-        self.library.add(compiled.name, compiled.object, compiled.scratch_per_column, compiled.scratch_fixed)
+        self.library.add(compiled.name, compiled.object)
         self.function = FUNCTION(self.library.address(compiled.name))
 
     def __call__(
@@ -68,7 +66,7 @@ class Kernel:
         c_sizes = (ctypes.c_int64 * len(sizes))(*sizes)
         for begin, end in items:
             self.function(
-                ctypes.addressof(c_buffers), ctypes.addressof(c_scalars), ctypes.addressof(c_sizes), begin, end, None
+                ctypes.addressof(c_buffers), ctypes.addressof(c_scalars), ctypes.addressof(c_sizes), begin, end
             )
 
 

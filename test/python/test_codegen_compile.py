@@ -58,7 +58,7 @@ def compile_kernel(text: str, target: dict[str, Any] = HOST, **settings: Any) ->
 
 
 def test_host_target_is_complete_and_stable() -> None:
-    assert set(HOST) == {"triple", "cpu", "features", "vector_bits", "mr", "nr", "kc", "block", "bf16_dot"}
+    assert set(HOST) == {"triple", "cpu", "features", "vector_bits", "mr", "nr", "kc", "block"}
     assert dict(_C.host_target()) == HOST
     names = [feature[1:] for feature in HOST["features"].split(",")]
     assert names == sorted(names) and len(set(names)) == len(names)
@@ -181,7 +181,7 @@ def test_products_keep_their_sums_in_registers() -> None:
 def test_other_levels_give_the_same_results(level: int) -> None:
     kernel = compile_kernel(SCALE, opt_level=level)
     library = _C.KernelLibrary()
-    library.add("scale", kernel.object, 0, 0)
+    library.add("scale", kernel.object)
     low = Kernel.__new__(Kernel)
     low.library, low.function = library, type(Kernel(SCALE).function)(library.address("scale"))
     x, y = np.random.default_rng(0).standard_normal((2, 3, 37)).astype(np.float32)
@@ -199,7 +199,8 @@ def test_other_levels_give_the_same_results(level: int) -> None:
         (SCALE + SCALE.replace("@scale", "@other"), "expects exactly one kernel, but got 2"),
         (
             'func.func private @x(tensor<?x?xf32>) -> tensor<?x?xf32> attributes {kaon.library = "qr"}',
-            "there is no library kernel called 'qr'",
+            "expects the library kernel to be one of transpose, pack_rhs, matmul, pack_rhs_transposed, matmul_add, "
+            "pack_lhs, matmul_symmetric, pack_lhs_transposed, matmul_symmetric_add, but got 'qr'",
         ),
         (
             'func.func private @x(tensor<?x?xbf16>) -> tensor<?x?xbf16> attributes {kaon.library = "pack_lhs"}',
@@ -224,6 +225,36 @@ def test_bad_arguments() -> None:
         compile_kernel(SCALE, {**HOST, "triple": "nonsense"})
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("mr", 0, "expects mr to be from 4 to 64, but got 0"),
+        ("mr", 2, "expects mr to be from 4 to 64, but got 2"),
+        ("mr", 65, "expects mr to be from 4 to 64, but got 65"),
+        ("nr", 4, "expects nr to be a multiple of 8 from 8 to 256, but got 4"),
+        ("nr", 2**62, "expects nr to be a multiple of 8 from 8 to 256, but got 4611686018427387904"),
+        ("kc", 6, "expects kc to be a multiple of 4 from 4 to 1048576, but got 6"),
+        ("kc", -4, "expects kc to be a multiple of 4 from 4 to 1048576, but got -4"),
+        ("block", 0, "expects block to be from 4 to 1048576, but got 0"),
+        ("block", 100, "expects block to be a multiple of mr (4) and nr (8), but got 100"),
+        ("vector_bits", 64000064, "expects vector_bits to be 64, 128, 256 or 512, but got 64000064"),
+        ("vector_bits", 192, "expects vector_bits to be 64, 128, 256 or 512, but got 192"),
+    ],
+)
+def test_tiles_that_would_write_elsewhere_are_refused(field: str, value: int, message: str) -> None:
+    tile = {"vector_bits": 128, "mr": 4, "nr": 8, "kc": 256, "block": 192}
+    target = {**HOST, **tile, field: value}
+    module = _C.parse(UPDATE)
+    before = str(module)
+    with pytest.raises(_C.CompileError, match=re.escape(message)):
+        module.set_cpu_target(target)
+    assert str(module) == before
+    with pytest.raises(_C.CompileError, match=re.escape(message)):
+        compile_kernel(SCALE, target)
+    module.set_cpu_target({**HOST, **tile})
+    assert "mr = 4, nr = 8" in str(module)
+
+
 # ---- loading
 
 
@@ -232,23 +263,45 @@ def test_library_refuses_what_it_cannot_load() -> None:
     library = _C.KernelLibrary()
     for damaged in (b"", b"not an object file", code[:100], code[:-100]):
         with pytest.raises(_C.CompileError):
-            library.add("scale", damaged, 0, 0)
+            library.add("scale", damaged)
     with pytest.raises(_C.CompileError, match="cannot load kernel 'other'"):
-        library.add("other", code, 0, 0)
-    with pytest.raises(KeyError, match="no kernel called 'scale' is loaded"):
+        library.add("other", code)
+    with pytest.raises(KeyError, match="expects the name of a loaded kernel, but got 'scale'; loaded: none"):
         library.address("scale")
     # None of which stands in the way of the real one.
-    library.add("scale", code, 0, 0)
+    library.add("scale", code)
     assert library.address("scale") != 0
-    with pytest.raises(_C.CompileError, match="kernel 'scale' is already loaded"):
-        library.add("scale", code, 0, 0)
+    with pytest.raises(_C.CompileError, match="expects the name of a kernel that is not loaded yet, but got 'scale'"):
+        library.add("scale", code)
+
+
+def test_library_is_filled_by_several_threads() -> None:
+    """Every kernel is found, by an executor's table too; of those that are added twice one add is refused."""
+    names = [f"kernel_{i}" for i in range(24)]
+    with ThreadPoolExecutor(4) as pool:
+        codes = list(pool.map(lambda name: compile_kernel(SCALE.replace("@scale", f"@{name}")).object, names))
+        library = _C.KernelLibrary()
+
+        def add(index: int) -> int:
+            try:
+                library.add(names[index], codes[index])
+            except _C.CompileError as error:
+                assert f"not loaded yet, but got '{names[index]}'" in str(error)
+                return 0
+            assert names[index] in library.table
+            return library.address(names[index])
+
+        addresses = list(pool.map(add, [*range(len(names)), *range(len(names))]))
+    assert len(set(addresses) - {0}) == len(names) and addresses.count(0) == len(names)
+    with pytest.raises(KeyError, match="got 'other'; loaded: 'kernel_0', 'kernel_1', 'kernel_10'"):
+        library.address("other")
 
 
 def test_libraries_are_independent() -> None:
     code = compile_kernel(SCALE).object
     libraries = [_C.KernelLibrary() for _ in range(3)]
     for library in libraries:
-        library.add("scale", code, 0, 0)
+        library.add("scale", code)
     assert len({library.address("scale") for library in libraries}) == 3
 
 
@@ -257,4 +310,4 @@ def test_library_kernels_have_names_of_their_own() -> None:
     for name in ("pack_lhs", "pack_rhs", "matmul"):
         library_kernel(name, "f32")  # loads each into a library of its own
     for kernel in _C.parse(UPDATE).kernels():
-        library.add(kernel.name, compile_kernel(kernel.text).object, 0, 0)
+        library.add(kernel.name, compile_kernel(kernel.text).object)

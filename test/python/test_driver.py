@@ -306,7 +306,7 @@ def test_b56_damaged_entries_are_compiled_again(cache_directory: Path, damage: C
     "content",
     [
         b"whole, but neither a kernel nor a program",
-        KernelBinary("kernel", b"not an object file", 0, 0).encode(),
+        KernelBinary("kernel", b"not an object file").encode(),
         json.dumps({"plan": 3}).encode(),
     ],
 )
@@ -324,7 +324,7 @@ def test_b56_whole_entries_with_the_wrong_content(content: bytes) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\0\0\0\0", b"\x02\0\0\0[]object", b"\xff\xff\xff\xff{}", b"\4\0\0\0null!"])
 def test_kernel_binaries_refuse_anything_else(data: bytes) -> None:
-    binary = KernelBinary("kernel", b"object", 8, 64)
+    binary = KernelBinary("kernel", b"object")
     assert KernelBinary.decode(binary.encode()) == binary
     with pytest.raises(ValueError):
         KernelBinary.decode(data)

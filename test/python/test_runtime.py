@@ -98,7 +98,7 @@ def test_a_broken_plan_is_refused_by_field() -> None:
 
 def test_kernels_must_be_there() -> None:
     plan = muon_program([(24, 40)]).plan
-    with pytest.raises(ValueError, match="expects code for the kernel '"):
+    with pytest.raises(ValueError, match=r"expects code for the kernel '.*', but there is none; loaded: none"):
         _C.Executor(plan, _C.KernelTable(), 1)
     with pytest.raises(ValueError, match="threads: expects at least 0, but got -1"):
         _C.Executor(plan, _C.KernelTable(), -1)
@@ -244,4 +244,3 @@ def test_workspace_is_within_three_buckets() -> None:
     program = muon_program([(96, 256)] * 5)
     assert 0 < program.executor.workspace_bytes <= 3 * 5 * 96 * 256 * 4
     assert program.executor.workspace_bytes == program.plan.workspace_bytes
-    assert program.executor.held_bytes >= program.executor.workspace_bytes

@@ -373,6 +373,14 @@ TEST(PlanBuilderTest, SaysWhereSomethingHasNoPlaceInAPlan) {
   contains(error(scalarModule("%x = math.sin %a : f64")),
            "loc(\"planned.mlir\":12:6): 'math.sin' op cannot be computed on "
            "the host once per step");
+  // A true boolean is less than a false one to signed integers.
+  contains(error(scalarModule("%p = arith.cmpf olt, %a, %b : f64\n"
+                              "%q = arith.cmpi slt, %p, %p : i1\n"
+                              "%x = arith.select %q, %a, %b : f64")),
+           "'arith.cmpi' op cannot be computed on the host once per step");
+  contains(error(scalarModule("%i = arith.constant -9223372036854775808 : i64\n"
+                              "%x = arith.sitofp %i : i64 to f64")),
+           "'arith.constant' op cannot be computed on the host once per step");
   contains(error(scalarModule("%y = arith.addf %w, %g : tensor<4x6xf32>\n  %x "
                               "= arith.addf %a, %b : f64")),
            "loc(\"planned.mlir\":12:6): 'arith.addf' op has no place in a step "

@@ -33,7 +33,7 @@ float *row(const KaonBuffer &buffer, int64_t index) {
 
 // Buffers: w, g, m, then w, m. Scalars: rate, mu.
 void momentumKernel(const KaonBuffer *buffers, const double *scalars,
-                    const int64_t *sizes, int64_t begin, int64_t end, void *) {
+                    const int64_t *sizes, int64_t begin, int64_t end) {
   count(sizes);
   auto rate = static_cast<float>(scalars[0]),
        mu = static_cast<float>(scalars[1]);
@@ -48,7 +48,7 @@ void momentumKernel(const KaonBuffer *buffers, const double *scalars,
 
 // Buffers: source, then result.
 void transposeKernel(const KaonBuffer *buffers, const double *,
-                     const int64_t *sizes, int64_t begin, int64_t end, void *) {
+                     const int64_t *sizes, int64_t begin, int64_t end) {
   count(sizes);
   for (int64_t i = begin * KAON_TRANSPOSE_BLOCK;
        i < std::min(end * KAON_TRANSPOSE_BLOCK, sizes[0]); ++i) {
@@ -60,7 +60,7 @@ void transposeKernel(const KaonBuffer *buffers, const double *,
 
 // Buffers: w, u, then w. Scalar: rate.
 void subtractKernel(const KaonBuffer *buffers, const double *scalars,
-                    const int64_t *sizes, int64_t begin, int64_t end, void *) {
+                    const int64_t *sizes, int64_t begin, int64_t end) {
   count(sizes);
   auto rate = static_cast<float>(scalars[0]);
   for (int64_t i = begin; i < end; ++i) {
@@ -71,21 +71,15 @@ void subtractKernel(const KaonBuffer *buffers, const double *scalars,
   }
 }
 
-// Buffers: w, g, then w. Scalar: rate. The row of |g| lies in scratch in
-// between.
+// Buffers: w, g, then w. Scalar: rate.
 void rowKernel(const KaonBuffer *buffers, const double *scalars,
-               const int64_t *sizes, int64_t begin, int64_t end,
-               void *scratch) {
+               const int64_t *sizes, int64_t begin, int64_t end) {
   count(sizes);
   auto rate = static_cast<float>(scalars[0]);
-  auto *magnitudes = static_cast<float *>(scratch);
   for (int64_t i = begin; i < end; ++i) {
     float sum = 0;
     for (int64_t j = 0; j < sizes[1]; ++j) {
-      magnitudes[j] = std::fabs(row(buffers[1], i)[j]);
-    }
-    for (int64_t j = 0; j < sizes[1]; ++j) {
-      sum += magnitudes[j];
+      sum += std::fabs(row(buffers[1], i)[j]);
     }
     for (int64_t j = 0; j < sizes[1]; ++j) {
       row(buffers[2], i)[j] =
@@ -232,10 +226,10 @@ StepPlan kaon::runtime::test::periodicPlan(int64_t rows, int64_t cols,
 
 KernelTable kaon::runtime::test::testKernels() {
   KernelTable table;
-  table.add("momentum", {momentumKernel, 0, 0});
-  table.add("transpose", {transposeKernel, 0, 0});
-  table.add("subtract", {subtractKernel, 0, 0});
-  table.add("row", {rowKernel, sizeof(float), 64});
+  table.add("momentum", momentumKernel);
+  table.add("transpose", transposeKernel);
+  table.add("subtract", subtractKernel);
+  table.add("row", rowKernel);
   return table;
 }
 

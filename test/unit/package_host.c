@@ -2,8 +2,7 @@
  *
  * Plain C against libkaon_runtime alone: reads a plan, loads its kernels from a
  * shared object and trains with them. Ends with 0 when everything is as it
-should
- * be.  usage: kaon-package-host plan.json kernels.so
+ * should be. usage: kaon-package-host plan.json kernels.so
  *
 \*===----------------------------------------------------------------------===*/
 
@@ -54,7 +53,7 @@ int main(int argc, char **argv) {
   for (const char *name;
        (name = kaon_plan_kernel_name(plan, (int64_t)num_kernels));
        ++num_kernels) {
-    KaonKernel kernel = {name, NULL, 0, 0};
+    KaonKernel kernel = {name, NULL};
     void *symbol = dlsym(library, name);
     memcpy(&kernel.function, &symbol, sizeof(symbol));
     kernels[num_kernels] = kernel;
@@ -65,6 +64,30 @@ int main(int argc, char **argv) {
       !strstr(error.message,
               "expects code for the kernel 'kaon_test_descend'")) {
     return fail("an executor without kernels", "is made");
+  }
+  KaonKernel unnamed = {NULL, kernels[0].function};
+  if (kaon_executor_create(plan, &unnamed, 1, 2, &executor, &error) !=
+          KAON_FAILURE ||
+      strcmp(error.message, "kernels[0].name: expects a name, but got null") !=
+          0 ||
+      kaon_executor_create(plan, NULL, 1, 2, &executor, &error) !=
+          KAON_FAILURE ||
+      strcmp(error.message, "kernels: expects a pointer, but got null") != 0 ||
+      kaon_executor_create(NULL, kernels, num_kernels, 2, &executor, &error) !=
+          KAON_FAILURE ||
+      strcmp(error.message, "plan: expects a pointer, but got null") != 0 ||
+      kaon_plan_from_json(NULL, 0, &plan, &error) != KAON_FAILURE ||
+      kaon_executor_step(NULL, NULL, NULL, &error) != KAON_FAILURE) {
+    return fail("a null pointer", error.message);
+  }
+  if (kaon_executor_create(plan, kernels, num_kernels, -1, &executor, &error) !=
+          KAON_FAILURE ||
+      strcmp(error.message, "threads: expects at least 0, but got -1") != 0 ||
+      kaon_set_pool_threads(-2, &error) != KAON_FAILURE ||
+      strcmp(error.message, "threads: expects at least 0, but got -2") != 0 ||
+      kaon_set_pool_threads(3, &error) != KAON_OK ||
+      kaon_set_pool_threads(0, NULL) != KAON_OK) {
+    return fail("a number of threads", error.message);
   }
   if (kaon_executor_create(plan, kernels, num_kernels, 2, &executor, &error) !=
       KAON_OK) {

@@ -8,9 +8,7 @@
 
 /* w = w - rate * g. Buffers: w, g, then w. */
 void kaon_test_descend(const KaonBuffer *buffers, const double *scalars,
-                       const int64_t *sizes, int64_t begin, int64_t end,
-                       void *scratch) {
-  (void)scratch;
+                       const int64_t *sizes, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
     const float *w = (const float *)buffers[0].data + i * buffers[0].row_stride;
     const float *g = (const float *)buffers[1].data + i * buffers[1].row_stride;

@@ -4,7 +4,7 @@
 // of a place come before its stores, so that results may lie over operands.
 // CHECK-LABEL: func.func @axpy
 // CHECK-SAME: (%{{[a-z0-9]+}}: !llvm.ptr {llvm.noalias, llvm.readonly}, %{{[a-z0-9]+}}: !llvm.ptr {llvm.noalias, llvm.readonly}
-// CHECK-SAME: %[[BEGIN:[a-z0-9]+]]: i64, %[[END:[a-z0-9]+]]: i64, %{{[a-z0-9]+}}: !llvm.ptr {llvm.noalias})
+// CHECK-SAME: %[[BEGIN:[a-z0-9]+]]: i64, %[[END:[a-z0-9]+]]: i64)
 // CHECK-NOT: tensor
 // CHECK: scf.for %{{.*}} = %[[BEGIN]] to %[[END]]
 // CHECK:   arith.truncf %{{.*}} : f64 to f32
