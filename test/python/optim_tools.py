@@ -135,9 +135,15 @@ def snapshot(optimizer: torch.optim.Optimizer) -> list[Tensor]:
         for parameter in group["params"]:
             tensors.append(parameter.detach().clone())
             tensors.extend(
-                optimizer.state[parameter][name].clone() for name in sorted(optimizer.state.get(parameter, {}))
+                torch.as_tensor(optimizer.state[parameter][name]).clone()
+                for name in sorted(optimizer.state.get(parameter, {}))
             )
     return tensors
+
+
+def tensor_states(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:
+    """The states of a parameter without its count of updates."""
+    return {name: state for name, state in optimizer.state[parameter].items() if isinstance(state, Tensor)}
 
 
 def assert_bitwise(actual: Iterable[Tensor], expected: Iterable[Tensor]) -> None:

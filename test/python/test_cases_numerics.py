@@ -21,6 +21,7 @@ from optim_tools import (
     relative_error,
     set_gradients,
     snapshot,
+    tensor_states,
 )
 from torch import Tensor, nn
 
@@ -109,7 +110,7 @@ def test_b01_zero_matrix(optimizer_class: Any, options: dict[str, Any], weight_d
         assert_bitwise([parameter], [before])
     else:
         torch.testing.assert_close(parameter.detach(), before * (1 - 0.02 * weight_decay) ** 4)
-    for name, state in optimizer.state[parameter].items():
+    for name, state in tensor_states(optimizer, parameter).items():
         assert torch.equal(state, torch.ones(1, 1) if name == "row_length" else torch.zeros(4, 6))
 
 

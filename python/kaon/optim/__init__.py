@@ -6,7 +6,7 @@ user's own update. `docs/optimizers.md` describes them, `docs/adding-an-optimize
 
 from .base import KaonOptimizer
 from .optimizers import AdamW, Muon, PeriodicRowwiseMuon, UpdateOptimizer, optimizer
-from .plan import Plan, PlanRow
+from .plan import Plan, PlanKernel, PlanRow
 from .rules import ParameterInfo, Rule, default_rules, elementwise_rules, matrix_rules
 from .views import View
 
@@ -17,6 +17,7 @@ __all__ = [
     "ParameterInfo",
     "PeriodicRowwiseMuon",
     "Plan",
+    "PlanKernel",
     "PlanRow",
     "Rule",
     "UpdateOptimizer",

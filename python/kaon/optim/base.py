@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import math
+import sys
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
-from kaon.errors import LanguageError
+from kaon.errors import InternalError, LanguageError, ShapeError, StaticAssertionError
 from kaon.language.coefficients import Coefficients
 
-from .bindings import MAX_PERIOD, Binding, check_choice
-from .parameters import PARAMETER_DTYPES, Route, check_parameter, compute_dtype, describe, expand_modules, route
+from .bindings import MAX_PERIOD, Binding, Refresh, check_choice, to_number
+from .checkpoint import check_layout, checked_states, from_torch, layout
+from .parameters import (
+    PARAMETER_DTYPES,
+    Route,
+    check_parameter,
+    compute_dtype,
+    describe,
+    expand_modules,
+    find_shared,
+    route,
+)
 from .plan import Plan
 from .program import Program, Record
 from .rules import FALLBACK, MATRIX, ParameterInfo, Rule, default_rules
 
 NONFINITE_POLICIES = ("skip", "raise", "propagate")
 CHECKPOINT_VERSION = 1
+GROUP_OPTION = "group option"
+"""The rule that a group's own `update` or `view` stands for."""
 
 
 class KaonOptimizer(torch.optim.Optimizer):
@@ -38,16 +54,22 @@ class KaonOptimizer(torch.optim.Optimizer):
         defaults: options of groups that do not give their own.
         rules: the routing table, first match decides; default `default_rules()`.
         nonfinite: what a step does when a gradient holds inf or NaN. `"skip"`: nothing changes, `nonfinite_steps` goes
-            up by one; `"raise"`: nothing changes, FloatingPointError names the parameters; `"propagate"`: no check.
+            up by one, and the first time a warning names the parameters; `"raise"`: nothing changes, FloatingPointError
+            names the parameters; `"propagate"`: no check.
         threads: CPU threads; default `torch.get_num_threads()` when compiled. Results do not depend on it.
 
     Group options that every optimizer knows, beside those of its update: `maximize`; `update` (`"matrix"` or
     `"adamw"`) and `view` override the rules for a whole group; `step` counts the group's steps.
 
+    Warns:
+        UserWarning: at construction, when every parameter went to the fallback.
+
     Raises:
         ValueError, TypeError, RuntimeError: at construction and in `add_param_group`, with index, name and shape, for
-            parameters that no update here can take; in `step`, before anything has changed, for unusable gradients
-            or options.
+            parameters that no update here can take, among them two that share memory; in `step`, before anything has
+            changed, for unusable gradients or options.
+        kaon.errors.LanguageError: at construction and in `add_param_group`, for a mistake in a user's update, with its
+            line; where it may be due to the shape of a parameter, a note names that.
     """
 
     matrix_binding: ClassVar[Binding]
@@ -74,12 +96,18 @@ class KaonOptimizer(torch.optim.Optimizer):
         self._threads = threads
         self._routes: list[list[Route]] = []
         self._programs: list[Program] | None = None
-        self._pending_state: dict[int, dict[str, Tensor]] | None = None
+        self._pending_state: dict[int, dict[str, Any]] | None = None
         self.nonfinite_steps = 0
         """Steps skipped because a gradient was not finite."""
         defaults.setdefault("step", 0)
         defaults.setdefault("maximize", False)
-        super().__init__([{"params": params}] if isinstance(params, nn.Module) else params, defaults)
+        try:
+            super().__init__([{"params": params}] if isinstance(params, nn.Module) else params, defaults)
+        except InternalError:
+            raise  # its frames are what a report needs
+        except LanguageError as error:
+            raise error.with_traceback(None) from None
+        self._warn_without_matrices()
 
     # -- construction -----------------------------------------------------------------------------------------------
 
@@ -107,8 +135,11 @@ class KaonOptimizer(torch.optim.Optimizer):
             for binding in self._bindings().values():
                 binding.check(group)
             routes = self._route_group(group, owners)
-        except Exception:
+            self._check_memory()
+        except Exception as error:
             self.param_groups.pop()
+            if isinstance(error, LanguageError) and not isinstance(error, InternalError):
+                raise error.with_traceback(None) from None
             raise
         self._routes.append(routes)
         for parameter, chosen in zip(group["params"], routes, strict=True):
@@ -139,7 +170,7 @@ class KaonOptimizer(torch.optim.Optimizer):
     def _route_group(self, group: dict[str, Any], owners: dict[int, tuple[nn.Module, ...]]) -> list[Route]:
         rules: Sequence[Rule] = self._rules
         if group.get("update") is not None or group.get("view") is not None:
-            rules = [Rule(group.get("update") or MATRIX, view=group.get("view"), label="group option")]
+            rules = [Rule(group.get("update") or MATRIX, view=group.get("view"), label=GROUP_OPTION)]
         first = sum(len(other["params"]) for other in self.param_groups[:-1])
         names = group.get("param_names") or [None] * len(group["params"])
         optimizer = type(self).__name__
@@ -151,21 +182,62 @@ class KaonOptimizer(torch.optim.Optimizer):
             check_parameter(label, optimizer, parameter)
             info = ParameterInfo(name, tuple(parameter.shape), owners.get(id(parameter), ()))
             chosen = route(label, optimizer, parameter, info, rules, tuple(self._bindings()))
-            for matrix in chosen.view.matrices(parameter.shape):
-                try:
-                    self._bindings()[chosen.update].check_matrix(
-                        group, matrix.rows, matrix.cols, PARAMETER_DTYPES[parameter.dtype]
-                    )
-                except LanguageError as error:
-                    raise ValueError(f"{optimizer} cannot take {label}: {error}") from error
+            self._refreshes(label, parameter, chosen, group)
             routes.append(chosen)
         return routes
 
-    def _ensure_state(self, parameter: Tensor, chosen: Route, group: dict[str, Any]) -> dict[str, Tensor]:
-        """The states of `parameter`, made where they do not exist yet."""
+    def _refreshes(self, label: str, parameter: Tensor, chosen: Route, group: dict[str, Any]) -> tuple[Refresh, ...]:
+        """The refreshes of all matrices of `parameter`, which the update is thereby known to take."""
+        binding, dtype = self._bindings()[chosen.update], PARAMETER_DTYPES[parameter.dtype]
+        found: dict[Refresh, None] = {}
+        for rows, cols in dict.fromkeys((item.rows, item.cols) for item in chosen.view.matrices(parameter.shape)):
+            try:
+                found.update(dict.fromkeys(binding.refreshes(group, rows, cols, dtype)))
+            except (ShapeError, StaticAssertionError) as error:
+                error.add_note(f"{type(self).__name__} compiled it for {label}")
+                raise
+        return tuple(sorted(found))
+
+    def _check_memory(self) -> None:
+        """Refuse two parameters that share memory: their updates would overwrite each other, in no certain order."""
+        labels: dict[int, str] = {}
+        parameters: list[Tensor] = []
+        for group in self.param_groups:
+            names = group.get("param_names") or [None] * len(group["params"])
+            for name, parameter in zip(names, group["params"], strict=True):
+                if id(parameter) not in labels:
+                    labels[id(parameter)] = describe(len(labels), name, parameter)
+                    parameters.append(parameter)
+        pair = find_shared(parameters)
+        if pair is not None:
+            first, second = (labels[id(parameter)] for parameter in pair)
+            raise ValueError(
+                f"{type(self).__name__} expects every parameter in memory of its own, but {second} shares memory "
+                f"with {first}"
+            )
+
+    def _warn_without_matrices(self) -> None:
+        """Say so where everything went to the fallback, unless the groups themselves asked for that."""
+        chosen = [route for routes in self._routes for route in routes]
+        asked = all(group.get("update") == FALLBACK for group in self.param_groups)
+        if not chosen or asked or any(route.update == MATRIX for route in chosen):
+            return
+        reasons = ", ".join(f'"{rule}" ({count})' for rule, count in Counter(route.rule for route in chosen).items())
+        deep = any(parameter.dim() > 2 for group in self.param_groups for parameter in group["params"])
+        hint = "; for more than 2 dimensions add a rule with a view, as Rule('matrix', ndim=4, view='flatten')"
+        _warn(
+            f"no parameter gets the update of {type(self).__name__}: all {len(chosen)} go to AdamW, by rule "
+            f"{reasons}{hint if deep else ''}"
+        )
+
+    def _ensure_state(self, parameter: Tensor, chosen: Route, group: dict[str, Any]) -> dict[str, Any]:
+        """The states of `parameter`, made where they do not exist yet: tensors, and the whole number "step"."""
         state = self.state[parameter]
         shape = parameter.shape
-        for spec in self._bindings()[chosen.update].update(group).signature.states:
+        binding = self._bindings()[chosen.update]
+        if binding.counts_updates:
+            state.setdefault("step", 0)
+        for spec in binding.update(group).signature.states:
             if spec.name not in state:
                 state[spec.name] = torch.full(
                     chosen.view.state_shape(shape, spec.kind), spec.init, dtype=compute_dtype(parameter.dtype)
@@ -198,9 +270,7 @@ class KaonOptimizer(torch.optim.Optimizer):
         return loss
 
     def _step(self) -> None:
-        programs = self._collect()
-        for program in programs:
-            program.compile()
+        programs = self._compiled_programs()
         check = self._nonfinite != "propagate"
         if check and len(programs) > 1:
             # A program checks its own gradients only; none may start before all are known to be finite.
@@ -213,17 +283,41 @@ class KaonOptimizer(torch.optim.Optimizer):
                 bad += program.run(check)
         if bad:
             if self._nonfinite == "raise":
-                names = [record.label for program in programs for record in program.nonfinite_records()]
-                more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-                raise FloatingPointError(f"gradients are not finite: {', '.join(names[:5])}{more}; nothing was changed")
+                raise FloatingPointError(f"gradients are not finite: {_nonfinite(programs)}; nothing was changed")
+            if self.nonfinite_steps == 0:
+                self._warn_skipped(programs)
             self.nonfinite_steps += 1
             return
         for group in self.param_groups:
             group["step"] += 1
 
+    def _warn_skipped(self, programs: list[Program]) -> None:
+        _warn(
+            f"skipped a step of {type(self).__name__}, because gradients are not finite: {_nonfinite(programs)}; more "
+            'such steps are counted in nonfinite_steps without a word (nonfinite="raise" stops at the first, '
+            '"propagate" does not look; warnings.filterwarnings("ignore", "skipped a step") silences this)'
+        )
+
+    def _compiled_programs(self) -> list[Program]:
+        """The programs for the next step, up to date and compiled."""
+        try:
+            programs = self._collect()
+            for program in programs:
+                program.compile()
+        except InternalError:
+            raise  # its frames are what a report needs
+        except LanguageError as error:
+            raise error.with_traceback(None) from None
+        return programs
+
     def _collect(self) -> list[Program]:
         """The programs for the next step, with addresses and scalars up to date."""
         programs = self._programs
+        for position, group in enumerate(self.param_groups):
+            if type(group["step"]) is not int or group["step"] < 0:
+                raise TypeError(
+                    f"parameter group {position}: expects step as an integer of at least 0, but got {group['step']!r}"
+                )
         if programs is not None and all([program.collect(self.state) for program in programs]):
             return programs
         programs = self._build()
@@ -235,6 +329,7 @@ class KaonOptimizer(torch.optim.Optimizer):
         """The programs of the current groups: one, unless groups joined later or their periods do not go together."""
         self._programs = None
         self._check_options()
+        self._check_memory()
         phases = self._phases()
         cohorts: list[_Cohort] = []
         taken: set[int] = set()
@@ -244,7 +339,6 @@ class KaonOptimizer(torch.optim.Optimizer):
                     f"parameter group {position} was made with {len(routes)} parameters, but has "
                     f"{len(group['params'])} now; add parameters with add_param_group"
                 )
-            cohort = _Cohort.joining(cohorts, group["step"], self.matrix_binding.period(group))
             names = group.get("param_names") or [None] * len(group["params"])
             for name, parameter, chosen in zip(names, group["params"], routes, strict=True):
                 index = len(taken)
@@ -254,6 +348,8 @@ class KaonOptimizer(torch.optim.Optimizer):
                 label = describe(index, name, parameter)
                 check_parameter(label, type(self).__name__, parameter)
                 active = parameter.requires_grad
+                refreshes = self._refreshes(label, parameter, chosen, group)
+                cohort = _Cohort.joining(cohorts, group["step"], math.lcm(*(period for period, _ in refreshes)))
                 cohort.records.append(
                     Record(
                         index=index,
@@ -264,6 +360,7 @@ class KaonOptimizer(torch.optim.Optimizer):
                         binding=self._bindings()[chosen.update],
                         route=chosen,
                         state=self._ensure_state(parameter, chosen, group) if active else None,
+                        refreshes=refreshes,
                         phase=phases[id(parameter)],
                     )
                 )
@@ -291,20 +388,38 @@ class KaonOptimizer(torch.optim.Optimizer):
 
     def compile(self) -> None:
         """Compile now what the first step would compile (for example before a process group's first collective)."""
-        for program in self._collect():
-            program.compile()
+        self._compiled_programs()
 
-    def plan(self, show: bool = True) -> Plan:
+    def plan(self, show: bool = True, kernels: bool = False) -> Plan:
         """What happens to each parameter: rule, update, view, matrices, kernels, and FLOPs and bytes per step.
 
-        Prints it, unless `show` is False, and returns it as data. FLOPs and bytes are averages over the phases of the
-        period. Compiles if need be.
+        Prints it, unless `show` is False, and returns it as data. With `kernels`, prints also each kernel by name.
+        FLOPs and bytes are averages over the phases of the period. Compiles if need be.
         """
         self.compile()
-        plan = Plan.of(self._programs or [])
+        plan = Plan.of(self._programs or [], self._routing_notes())
         if show:
             print(plan)
+            if kernels:
+                print(f"\n{plan.kernel_table()}")
         return plan
+
+    def _routing_notes(self) -> list[str]:
+        """What the rules could not see."""
+        if self.fallback_binding is None or not any(rule.name or rule.module for rule in self._rules):
+            return []
+        blind = sum(
+            chosen.update == MATRIX and chosen.rule != GROUP_OPTION
+            for group, routes in zip(self.param_groups, self._routes, strict=True)
+            if not group.get("param_names")
+            for chosen in routes
+        )
+        if not blind:
+            return []
+        return [
+            f"{blind} of the matrices came as bare tensors, among which rules cannot tell embeddings and heads from "
+            "hidden matrices: give the optimizer the module instead of its parameters()"
+        ]
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
@@ -314,29 +429,19 @@ class KaonOptimizer(torch.optim.Optimizer):
         state_dict["kaon"] = {
             "version": CHECKPOINT_VERSION,
             "nonfinite_steps": self.nonfinite_steps,
-            "layout": self._layout(),
+            "layout": layout(self.param_groups, self._routes),
         }
         return state_dict
-
-    def _layout(self) -> list[list[str]]:
-        """One line of text per parameter of each group: name, shape, dtype, update, view."""
-        return [
-            [
-                f"{name or ''} {tuple(parameter.shape)} {parameter.dtype} {chosen.update} {chosen.view}"
-                for name, parameter, chosen in zip(
-                    group.get("param_names") or [None] * len(routes), group["params"], routes, strict=True
-                )
-            ]
-            for group, routes in zip(self.param_groups, self._routes, strict=True)
-        ]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what `state_dict()` saved: bits and dtypes of all states, options, and step counts, hence phases.
 
-        States are copied. Options of groups are replaced by the saved ones, as in torch.
+        States are copied. Options of groups are replaced by the saved ones, as in torch. `AdamW` also loads state dicts
+        of torch.optim.AdamW, and `Muon` those of torch.optim.Muon; options that those lack stay as they are.
 
         Raises:
-            ValueError: names, shapes, order, routing or structure (period, row scale, phase, ...) differ, or a state is
+            ValueError: names (where both sides have them; what torch.compile and data parallelism add to names does not
+                count), shapes, order, routing or structure (period, row scale, phase, ...) differ, or a state is
                 missing; nothing has changed then.
         """
         handle = self.register_load_state_dict_pre_hook(KaonOptimizer._take_state)
@@ -349,6 +454,8 @@ class KaonOptimizer(torch.optim.Optimizer):
 
     def _take_state(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Check a state dict; set its states aside for `__setstate__`, past torch's cast to the parameter's dtype."""
+        given = state_dict
+        state_dict = from_torch(given, type(self).__name__, self.matrix_binding, self.param_groups)
         groups = state_dict["param_groups"]
         if len(groups) != len(self.param_groups):
             raise ValueError("loaded state dict has a different number of parameter groups")
@@ -356,8 +463,8 @@ class KaonOptimizer(torch.optim.Optimizer):
         if saved.get("version", CHECKPOINT_VERSION) != CHECKPOINT_VERSION:
             raise ValueError(f"expects a state dict of version {CHECKPOINT_VERSION}, but got {saved['version']}")
         if "layout" in saved:
-            self._check_layout(saved["layout"])
-        states: dict[int, dict[str, Tensor]] = {}
+            check_layout(saved["layout"], layout(self.param_groups, self._routes))
+        states: dict[int, dict[str, Any]] = {}
         for position, (group, mine, routes) in enumerate(zip(groups, self.param_groups, self._routes, strict=True)):
             if len(group["params"]) != len(mine["params"]):
                 raise ValueError(
@@ -368,20 +475,12 @@ class KaonOptimizer(torch.optim.Optimizer):
             self._check_structure(position, group, mine)
             for key, parameter, chosen in zip(group["params"], mine["params"], routes, strict=True):
                 state = state_dict["state"].get(key)
-                if state is None and not self.state.get(parameter):
-                    continue  # frozen when saved and frozen now
-                states[id(parameter)] = self._checked_state(key, parameter, chosen, mine, state or {})
+                if state is None and (state_dict is not given or not self.state.get(parameter)):
+                    continue  # never updated by torch, to be made anew; or frozen when saved and frozen now
+                binding = self._bindings()[chosen.update]
+                states[id(parameter)] = checked_states(key, parameter, chosen, binding, mine, state or {})
         self._pending_state = states
         return {**state_dict, "state": {}}
-
-    def _check_layout(self, layout: list[list[str]]) -> None:
-        for position, (saved, mine) in enumerate(zip(layout, self._layout(), strict=True)):
-            for index, (theirs, ours) in enumerate(zip(saved, mine, strict=False)):
-                if theirs != ours:
-                    raise ValueError(
-                        f"loaded state dict has other parameters: parameter {index} of group {position} is "
-                        f'"{ours.strip()}", but the state dict has "{theirs.strip()}"'
-                    )
 
     def _check_structure(self, position: int, saved: dict[str, Any], mine: dict[str, Any]) -> None:
         for binding in self._bindings().values():
@@ -391,27 +490,6 @@ class KaonOptimizer(torch.optim.Optimizer):
                         f"loaded state dict has {option} {saved[option]!r} in group {position}, but this optimizer was "
                         f"made with {value!r}"
                     )
-
-    def _checked_state(
-        self, key: Any, parameter: Tensor, chosen: Route, group: dict[str, Any], state: dict[str, Any]
-    ) -> dict[str, Tensor]:
-        specs = self._bindings()[chosen.update].update(group).signature.states
-        if set(state) != {spec.name for spec in specs}:
-            raise ValueError(
-                f"expects states {[spec.name for spec in specs]} for parameter {key}, but got {sorted(state)}"
-            )
-        dtype = compute_dtype(parameter.dtype)
-        for spec in specs:
-            value, shape = state[spec.name], chosen.view.state_shape(parameter.shape, spec.kind)
-            if tuple(value.shape) != shape or value.dtype != dtype:
-                raise ValueError(
-                    f"expects state {spec.name} of parameter {key} as {dtype} of shape {shape}, but got "
-                    f"{value.dtype} of shape {tuple(value.shape)}"
-                )
-        return {
-            spec.name: state[spec.name].detach().to("cpu").clone(memory_format=torch.contiguous_format)
-            for spec in specs
-        }
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -457,7 +535,25 @@ class _Cohort:
 
 def rate_ratio(rate: Any, base: Any) -> float:
     """`rate` as a multiple of `base`, 1 where `base` is 0 (schedules scale both, so the ratio is what lasts)."""
-    rate, base = float(rate), float(base)
-    if not 0.0 <= rate < float("inf"):
-        raise ValueError(f"expects adamw_lr to be finite and at least 0, but got {rate}")
+    rate, base = to_number(rate, "adamw_lr"), float(base)
     return rate / base if base > 0.0 else 1.0
+
+
+def _nonfinite(programs: list[Program]) -> str:
+    """The parameters with gradients that are not finite, the first five of them."""
+    names = [record.label for program in programs for record in program.nonfinite_records()]
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
+
+
+_LIBRARIES = tuple(f"{Path(module).parent}/" for module in (__file__, torch.__file__))
+
+
+def _warn(message: str) -> None:
+    """A UserWarning at the user's line, which is the first outside of this package and of torch."""
+    level = 2
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, UserWarning, stacklevel=level)

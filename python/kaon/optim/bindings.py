@@ -6,7 +6,9 @@ every step. It also checks the options. Bindings keep no state: one serves all o
 
 from __future__ import annotations
 
+import linecache
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,12 +16,35 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim.optimizer import required
 
+from kaon.driver import extension
+from kaon.errors import SourceLocation, UpdateValueError
 from kaon.language import coefficients as tables
 
 if TYPE_CHECKING:
     from kaon import Update
 
 Group = Mapping[str, Any]
+Refresh = tuple[int, int]
+"""Period, and how many steps after the first one it happens for the first time."""
+
+
+def as_number(value: Any, label: str) -> float:
+    """`value` (a number or a tensor of one element) as a float.
+
+    Raises:
+        TypeError: not a number; text is none.
+        ValueError: a tensor of several elements.
+    """
+    if isinstance(value, str):
+        raise TypeError(f"expects {label} as a number, but got {value!r}")
+    if isinstance(value, torch.Tensor):
+        if value.numel() != 1:
+            raise ValueError(f"Tensor {label} must be 1-element, but got shape {tuple(value.shape)}")
+        return float(value.item())
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"expects {label} as a number, but got {value!r}") from None
 
 
 def to_number(value: Any, label: str, low: float = 0.0, high: float = math.inf) -> float:
@@ -29,15 +54,7 @@ def to_number(value: Any, label: str, low: float = 0.0, high: float = math.inf) 
         TypeError: not a number.
         ValueError: a tensor of several elements, NaN, or out of range.
     """
-    if isinstance(value, torch.Tensor):
-        if value.numel() != 1:
-            raise ValueError(f"Tensor {label} must be 1-element, but got shape {tuple(value.shape)}")
-        number = float(value.item())
-    else:
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            raise TypeError(f"expects {label} as a number, but got {value!r}") from None
+    number = as_number(value, label)
     if not low <= number < high:
         upper = "finite" if high == math.inf else f"less than {high:g}"
         raise ValueError(f"expects {label} to be {upper} and at least {low:g}, but got {number}")
@@ -88,6 +105,11 @@ class Binding(ABC):
     name: str
     structure_keys: tuple[str, ...]
     """The options that `structure` reads."""
+    counts_updates = False
+    """Whether the update's first scalar is `count`, how often the parameter was updated, this time included. It is kept
+    as the state "step" of the parameter, which falls behind its group's where the parameter had no gradient."""
+    torch_name: str | None = None
+    """The optimizer of torch.optim whose options and states have the same names and meanings."""
 
     @abstractmethod
     def update(self, group: Group) -> Update:
@@ -103,12 +125,7 @@ class Binding(ABC):
 
     @abstractmethod
     def values(self, group: Group, decay: bool) -> dict[str, float]:
-        """The run-time scalars by name, checked. `decay` False switches weight decay off."""
-
-    def scalars(self, group: Group, decay: bool) -> list[float]:
-        """The run-time scalars in the order of the update's signature."""
-        values = self.values(group, decay)
-        return [values[spec.name] for spec in self.update(group).signature.scalars]
+        """The run-time scalars by name, checked, without `count`. `decay` False switches weight decay off."""
 
     def check(self, group: Group) -> None:
         """Raises ValueError or TypeError where an option of `group` is not acceptable."""
@@ -118,15 +135,13 @@ class Binding(ABC):
         if phase != "staggered" and (isinstance(phase, bool) or not isinstance(phase, int) or phase < 0):
             raise ValueError(f'expects phase as an integer of at least 0 or "staggered", but got {phase!r}')
 
-    def check_matrix(self, group: Group, rows: int, cols: int, dtype: str) -> None:
-        """Raises kaon.errors.LanguageError where the update cannot take matrices of this shape. The built-in updates
-        take all."""
-        del group, rows, cols, dtype
+    def refreshes(self, group: Group, rows: int, cols: int, dtype: str) -> tuple[Refresh, ...]:
+        """What of the update on a matrix of this shape happens at some steps only; empty where all steps are alike.
 
-    def period(self, group: Group) -> int:
-        """Steps between refreshes; 1 where the update has no period."""
-        del group
-        return 1
+        Raises kaon.errors.LanguageError where the update cannot take such a matrix; the built-in updates take all.
+        """
+        del group, rows, cols, dtype
+        return ()
 
     def offset(self, group: Group, index: int) -> int:
         """How many steps later than its update says the `index`-th matrix parameter refreshes."""
@@ -150,6 +165,9 @@ class AdamWBinding(Binding):
         self.prefix = prefix
         self.name = "adamw"
         self.structure_keys = ("maximize",) if prefix else ("amsgrad", "maximize")
+
+    counts_updates = True
+    torch_name = "AdamW"
 
     def update(self, group: Group) -> Update:
         from . import updates
@@ -214,6 +232,7 @@ class MuonBinding(Binding):
     """Muon in all its conventions."""
 
     name = "muon"
+    torch_name = "Muon"
     structure_keys: tuple[str, ...] = (
         "adjust_lr_fn",
         "ns_coefficients",
@@ -291,12 +310,17 @@ class PeriodicRowwiseMuonBinding(MuonBinding):
         return updates.calibrated_rowwise_muon if calibrated else updates.periodic_rowwise_muon
 
     def period(self, group: Group) -> int:
+        """Steps between refreshes, checked."""
         period = group["period"]
         if isinstance(period, bool) or not isinstance(period, int) or period < 1:
             raise ValueError(f"expects period as an integer of at least 1, but got {period!r}")
         if period > MAX_PERIOD:
             raise ValueError(f"expects period of at most {MAX_PERIOD}, but got {period}")
         return period
+
+    def refreshes(self, group: Group, rows: int, cols: int, dtype: str) -> tuple[Refresh, ...]:
+        del rows, cols, dtype
+        return ((self.period(group), 0),)
 
     def offset(self, group: Group, index: int) -> int:
         return (index if group["phase"] == "staggered" else group["phase"]) % self.period(group)
@@ -357,7 +381,7 @@ class UpdateBinding(Binding):
         self._scalars = tuple(spec.name for spec in update.signature.scalars)
         self._constexprs = tuple(spec.name for spec in update.signature.constexprs)
         self.structure_keys = self._constexprs
-        self._accepted: set[tuple[Any, ...]] = set()
+        self._refreshes: dict[tuple[Any, ...], tuple[Refresh, ...]] = {}
 
     def defaults(self) -> dict[str, Any]:
         """Every option with its default; torch's `required` marks those without one."""
@@ -379,17 +403,18 @@ class UpdateBinding(Binding):
         if group.get("phase") == "staggered" and "period" not in self._constexprs:
             raise ValueError(f'phase "staggered" needs a constexpr `period`, which update {self.name} does not have')
 
-    def check_matrix(self, group: Group, rows: int, cols: int, dtype: str) -> None:
-        key = (rows, cols, dtype, *self.structure(group))
-        if not self._is_accepted(key):
-            self._update.specialize(rows, cols, dtype, dtype, self.constexprs(group, rows, cols), symbol="check")
-            self._accepted.add(key)
-
-    def _is_accepted(self, key: tuple[Any, ...]) -> bool:
+    def refreshes(self, group: Group, rows: int, cols: int, dtype: str) -> tuple[Refresh, ...]:
+        options = self.structure(group)
+        key = (rows, cols, dtype, options, *map(type, options))
         try:
-            return key in self._accepted
+            if key in self._refreshes:
+                return self._refreshes[key]
         except TypeError:
-            return False  # an option that cannot be hashed: the update itself says so, by name
+            pass  # an option that cannot be hashed: the update itself says so, by name
+        constexprs = self.constexprs(group, rows, cols)
+        text = self._update.specialize(rows, cols, dtype, dtype, constexprs, symbol="check").text
+        self._refreshes[key] = found = refreshes_of(self._update.name, text)
+        return found
 
     def structure(self, group: Group) -> tuple[Any, ...]:
         return tuple(group[name] for name in self._constexprs)
@@ -405,17 +430,60 @@ class UpdateBinding(Binding):
             values["weight_decay"] = 0.0
         return values
 
-    def period(self, group: Group) -> int:
-        period = group.get("period") if "period" in self._constexprs else None
-        return period if isinstance(period, int) and not isinstance(period, bool) and period >= 1 else 1
-
     def offset(self, group: Group, index: int) -> int:
-        if "period" in self._constexprs:
-            return (index if group["phase"] == "staggered" else group["phase"]) % self.period(group)
-        return int(group["phase"])  # the update's periods are not known here
+        if group["phase"] != "staggered":
+            return int(group["phase"])
+        period = group["period"]
+        # What a period may be is the update's matter; an unusable one is refused with its line.
+        return index % period if isinstance(period, int) and period >= 1 else 0
 
     def saved_structure(self, group: Group) -> dict[str, Any]:
         return {name: group[name] for name in (*self._constexprs, "phase")}
 
     def handles_maximize(self) -> bool:
         return "maximize" in self._constexprs
+
+
+def refreshes_of(name: str, text: str) -> tuple[Refresh, ...]:
+    """The distinct periods and phases of the `kl.every` in the dialect text of update `name`.
+
+    Raises:
+        kaon.errors.UpdateValueError: they repeat together after more than `MAX_PERIOD` steps; at the longest one.
+    """
+    if "kaon.every" not in text:
+        return ()
+    found: dict[Refresh, str] = {}
+
+    def collect(operation: Any) -> None:
+        if operation.name == "kaon.every":
+            period, phase = operation.attributes["period"], operation.attributes["phase"]
+            found.setdefault((period, (phase - 1) % period), operation.location)
+        for region in operation.regions:
+            for block in region.blocks:
+                for inner in block.operations:
+                    collect(inner)
+
+    collect(extension().parse(text).to_python())
+    together = math.lcm(*(period for period, _ in found))
+    if together > MAX_PERIOD:
+        periods = sorted({period for period, _ in found})
+        longest = max(found)
+        raise UpdateValueError(
+            f"expects periods that repeat together after at most {MAX_PERIOD} steps, but update `{name}` has "
+            f"{', '.join(map(str, periods))}" + (f", which do so after {together}" if len(periods) > 1 else ""),
+            location=_source_location(found[longest]),
+        )
+    return tuple(sorted(refresh for refresh in found if refresh[0] > 1))
+
+
+_POSITION = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
+
+
+def _source_location(text: str) -> SourceLocation | None:
+    """The place that a printed MLIR location names, with the calls around it."""
+    location = None
+    for filename, line, column in reversed(_POSITION.findall(text)):
+        source = linecache.getline(filename, int(line)).rstrip("\n")
+        end = max(len(source.rstrip()), int(column)) + 1
+        location = SourceLocation(filename, int(line), int(column), end, source, caller=location)
+    return location

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim.optimizer import required
 
 from .base import KaonOptimizer, rate_ratio
-from .bindings import AdamWBinding, MuonBinding, PeriodicRowwiseMuonBinding, UpdateBinding, to_number
+from .bindings import AdamWBinding, MuonBinding, PeriodicRowwiseMuonBinding, UpdateBinding, as_number, to_number
 from .rules import Rule, elementwise_rules
 
 if TYPE_CHECKING:
@@ -36,8 +36,16 @@ def _fallback_defaults(
     }
 
 
+def _check_numbers(**options: Any) -> None:
+    """Refuse text and the like by name, before Python's own comparison does so without one."""
+    for name, value in options.items():
+        if not isinstance(value, Tensor) and value is not required:
+            as_number(value, name)
+
+
 def _check_muon(lr: Any, momentum: float, weight_decay: float) -> None:
     """The checks of torch.optim.Muon's constructor, in its words."""
+    _check_numbers(lr=lr, momentum=momentum, weight_decay=weight_decay)
     if isinstance(lr, Tensor) and lr.numel() != 1:
         raise ValueError("Tensor lr must be 1-element")
     if not lr >= 0.0:
@@ -73,7 +81,7 @@ class Muon(KaonOptimizer):
         ns_steps: 1 to 99; None for a table's own number.
         adjust_lr_fn: sigma. None, "original" or "kj": sqrt(max(1, m / n)); "match_rms_adamw" or "moonlight":
             0.2 * sqrt(max(m, n)); "spectral": sqrt(m / n); "sqrt_max": sqrt(max(m, n)); "none": 1.
-        momentum_form: "lerp" or "heavy_ball".
+        momentum_form: "lerp" or "heavy_ball"; the latter overflows float32 for gradients beyond 3.4e38 (1 - momentum).
         decay_mode: "decoupled" (before the update), "after" it, or "cautious" (only where update and weight agree in
             sign).
         ns_normalize: divide by "max(|U|, eps)" or, with "add", by "|U| + eps".
@@ -193,8 +201,8 @@ class AdamW(KaonOptimizer):
         v = beta2 * v + (1 - beta2) * G * G
         W = (1 - lr * wd) * W - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 
-    Takes parameters of any shape. `t` counts the group's steps (torch counts a parameter's own steps, and so differs
-    for parameters that had no gradient at some step).
+    Takes parameters of any shape. `t` counts the updates of the parameter, as in torch: one that had no gradient at
+    some step is that much younger. It is the state "step", a whole number.
 
     Args:
         params: see `KaonOptimizer`.
@@ -252,6 +260,10 @@ def _check_adamw(
     fused: bool | None,
 ) -> None:
     """The checks of torch.optim.AdamW's constructor, in its words, and the flags that this one does not have."""
+    _check_numbers(lr=lr, eps=eps, weight_decay=weight_decay)
+    if isinstance(betas, str) or len(betas) != 2:
+        raise ValueError(f"expects two betas, but got {betas!r}")
+    _check_numbers(**{f"betas[{index}]": beta for index, beta in enumerate(betas)})
     if isinstance(lr, Tensor):
         if foreach and not capturable:
             raise ValueError("lr as a Tensor is not supported for capturable=False and foreach=True")
@@ -292,7 +304,7 @@ class UpdateOptimizer(KaonOptimizer):
 
     Args:
         params: see `KaonOptimizer`.
-        phase: as in `PeriodicRowwiseMuon`; "staggered" needs a constexpr of the update called `period`.
+        phase: as in `PeriodicRowwiseMuon`; "staggered" goes by a constexpr of the update called `period`.
         adamw_lr, adamw_betas, adamw_eps, adamw_weight_decay, maximize: as in `Muon`.
         rules, nonfinite, threads: see `KaonOptimizer`.
         options: the update's scalars and constexprs, by name. Those without a default must be given here or by every

@@ -109,6 +109,42 @@ def shares_elements(tensor: torch.Tensor) -> bool:
     return False
 
 
+def find_shared(parameters: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Two of `parameters` that have an element at the same address, in their order; None where there are none."""
+    spans = sorted((*_span(parameter), index) for index, parameter in enumerate(parameters) if parameter.numel())
+    open_spans: list[tuple[int, int]] = []
+    for first, end, index in spans:
+        open_spans = [(other_end, other) for other_end, other in open_spans if other_end > first]
+        for _, other in open_spans:
+            pair = parameters[min(index, other)], parameters[max(index, other)]
+            if _overlap(*pair):
+                return pair
+        open_spans.append((end, index))
+    return None
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """The first address of a tensor, and the one after its last."""
+    reach = sum(stride * (size - 1) for stride, size in zip(tensor.stride(), tensor.shape, strict=True)) + 1
+    return tensor.data_ptr(), tensor.data_ptr() + reach * tensor.element_size()
+
+
+def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors whose address ranges overlap have an element in common (columns of one matrix have not)."""
+    size = a.element_size()
+    if b.element_size() != size or (a.data_ptr() - b.data_ptr()) % size:
+        return True
+    start = min(a.data_ptr(), b.data_ptr())
+    end = max(_span(a)[1], _span(b)[1])
+    taken = torch.zeros((end - start) // size, dtype=torch.bool)
+    for tensor in (a, b):
+        elements = taken.as_strided(tensor.shape, tensor.stride(), (tensor.data_ptr() - start) // size)
+        if elements.any():
+            return True
+        elements.fill_(True)
+    return False
+
+
 def route(
     label: str,
     optimizer: str,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,14 @@ class PlanRow:
     """One parameter.
 
     `flops` and `bytes` are averages per step over the phases of the period; kernels are those of all phases. In
-    interpreted mode (`KAON_INTERPRET=1`) there are no kernels, and both are 0.
+    interpreted mode (`KAON_INTERPRET=1`) there are no kernels, whose FLOPs and bytes are 0.
+
+    `refreshes` has what the update does at some steps only (each `kl.every` of it, with a period above 1): the period,
+    and how many steps after the first one it happens for the first time, the parameter's own phase included. `period`
+    is after how many steps all of them repeat together, `phase` that of the only one, or the parameter's own.
+
+    `staged` names what has to be copied to a buffer at every step, "parameter" (also back) or "gradient", because
+    kernels cannot work on it where it is; the copies are counted in `bytes`, the buffers take `staging_bytes`.
     """
 
     name: str
@@ -29,28 +37,48 @@ class PlanRow:
     decay: bool
     period: int
     phase: int
+    refreshes: tuple[tuple[int, int], ...]
     kernels: tuple[str, ...]
     flops: float
     bytes: float
     state_bytes: int
+    staged: tuple[str, ...] = ()
+    staging_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class PlanKernel:
+    """One kernel: its name, as in dumps, its schedule, the number of matrices it works on, and the means per step of
+    its launches (counted per matrix), FLOPs and bytes."""
+
+    name: str
+    schedule: str
+    matrices: int
+    launches: float
+    flops: float
+    bytes: float
 
 
 @dataclass(frozen=True)
 class Plan:
     """All rows, in order of the optimizer's parameters. `str(plan)` is a table.
 
-    `workspace_bytes` is what a step needs besides parameters, gradients and states; `largest_bucket_bytes` the size of
-    the parameters in the largest group that is stepped together. Both are 0 in interpreted mode.
+    `workspace_bytes` is what a step needs besides parameters, gradients and states, buffers for copies included;
+    `largest_bucket_bytes` the size of the parameters in the largest group that is stepped together (0 in interpreted
+    mode). `kernels` has every kernel once, in order of first use. `notes` are what is worth knowing, one per line.
     """
 
     rows: tuple[PlanRow, ...]
     workspace_bytes: int = 0
     largest_bucket_bytes: int = 0
+    kernels: tuple[PlanKernel, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, programs: Sequence[Program]) -> Plan:
+    def of(cls, programs: Sequence[Program], notes: Sequence[str] = ()) -> Plan:
         """The plan of compiled `programs`."""
         rows: list[tuple[int, PlanRow]] = []
+        kernels: dict[str, PlanKernel] = {}
         workspace = largest_bucket = 0
         for program in programs:
             step_plan = getattr(program.compiled, "plan", None)
@@ -58,6 +86,8 @@ class Plan:
             if step_plan is not None:
                 data = json.loads(step_plan.to_json())
                 costs = _matrix_costs(data)
+                for kernel in _kernel_costs(data):
+                    kernels[kernel.name] = _joined(kernels.get(kernel.name), kernel)
                 workspace += data["workspaceBytes"]
                 largest_bucket = max(largest_bucket, _largest_bucket_bytes(data))
             first = 0
@@ -66,7 +96,8 @@ class Plan:
                 rows.append((record.index, _row(record, costs[first : first + count] if costs is not None else [])))
                 first += count
         ordered = tuple(row for _, row in sorted(rows, key=lambda item: item[0]))
-        return cls(ordered, workspace, largest_bucket)
+        workspace += sum(row.staging_bytes for row in ordered)
+        return cls(ordered, workspace, largest_bucket, tuple(kernels.values()), (*notes, *_staging_notes(ordered)))
 
     def __iter__(self) -> Any:
         return iter(self.rows)
@@ -92,8 +123,8 @@ class Plan:
                     row.dtype,
                     row.rule,
                     row.update + ("" if row.decay else ", no decay"),
-                    row.view + (f" = {row.matrices}" if row.matrices != 1 else ""),
-                    f"{row.period}" + (f"+{row.phase}" if row.phase else ""),
+                    row.view + (f" = {row.matrices}" if row.matrices != 1 else "") + (", copied" if row.staged else ""),
+                    ", ".join(f"{period}+{phase}" if phase else f"{period}" for period, phase in row.refreshes) or "1",
                     str(len(row.kernels)),
                     f"{row.flops / 1e6:.3f}",
                     f"{row.bytes / 1e6:.3f}",
@@ -102,17 +133,54 @@ class Plan:
         flops, moved = sum(row.flops for row in self.rows), sum(row.bytes for row in self.rows)
         kernels = len({kernel for row in self.rows for kernel in row.kernels})
         lines.append(("total", "", "", "", "", "", "", str(kernels), f"{flops / 1e6:.3f}", f"{moved / 1e6:.3f}"))
-        widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-        numeric = len(header) - 3
-        text = [
-            "  ".join(
-                cell.rjust(width) if column >= numeric else cell.ljust(width)
-                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in lines
-        ]
-        rule = "-" * max(map(len, text))
-        return "\n".join([text[0], rule, *text[1:-1], rule, text[-1]])
+        return "\n".join([_table(lines, numeric=3), *(f"note: {note}" for note in self.notes)])
+
+    def kernel_table(self) -> str:
+        """Every kernel by name, as a table."""
+        lines = [("kernel", "schedule", "matrices", "launches/step", "MFLOP/step", "MB/step")]
+        lines.extend(
+            (
+                kernel.name,
+                kernel.schedule,
+                str(kernel.matrices),
+                f"{kernel.launches:.2f}",
+                f"{kernel.flops / 1e6:.3f}",
+                f"{kernel.bytes / 1e6:.3f}",
+            )
+            for kernel in self.kernels
+        )
+        launches, flops, moved = (
+            sum(getattr(kernel, name) for kernel in self.kernels) for name in ("launches", "flops", "bytes")
+        )
+        lines.append(("total", "", "", f"{launches:.2f}", f"{flops / 1e6:.3f}", f"{moved / 1e6:.3f}"))
+        return _table(lines, numeric=4)
+
+
+def _table(lines: Sequence[Sequence[str]], numeric: int) -> str:
+    """Header, rows and totals in columns, the last `numeric` of them to the right."""
+    columns = len(lines[0])
+    widths = [max(len(line[column]) for line in lines) for column in range(columns)]
+    text = [
+        "  ".join(
+            cell.rjust(width) if column >= columns - numeric else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    rule = "-" * max(map(len, text))
+    return "\n".join([text[0], rule, *text[1:-1], rule, text[-1]])
+
+
+def _staging_notes(rows: Sequence[PlanRow]) -> list[str]:
+    names = [row.name for row in rows if row.staged]
+    if not names:
+        return []
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    size = sum(row.staging_bytes for row in rows)
+    return [
+        f"copied to buffers of {size / 1e6:.3f} MB at every step, as columns are not next to each other (or, of "
+        f"gradients, the type or sign is another): {', '.join(names[:5])}{more}; contiguous tensors are not"
+    ]
 
 
 _ELEMENT_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
@@ -152,8 +220,51 @@ def _matrix_costs(plan: dict[str, Any]) -> list[_MatrixCost]:
     ]
 
 
+def _kernel_costs(plan: dict[str, Any]) -> list[PlanKernel]:
+    """Every kernel of a step plan, with means per step over its phases."""
+    count = len(plan["kernels"])
+    members: list[set[int]] = [set() for _ in range(count)]
+    launches, flops, moved = [0] * count, [0.0] * count, [0.0] * count
+    for buckets in plan["phases"]:
+        for bucket in buckets:
+            for launch in plan["sequences"][bucket["sequence"]]["launches"]:
+                kernel, matrices = launch["kernel"], len(bucket["members"])
+                members[kernel].update(bucket["members"])
+                launches[kernel] += matrices
+                flops[kernel] += launch["flops"] * matrices
+                moved[kernel] += launch["bytes"] * matrices
+    period = max(len(plan["phases"]), 1)
+    return [
+        PlanKernel(
+            kernel["name"],
+            kernel["schedule"],
+            len(members[index]),
+            launches[index] / period,
+            flops[index] / period,
+            moved[index] / period,
+        )
+        for index, kernel in enumerate(plan["kernels"])
+    ]
+
+
+def _joined(known: PlanKernel | None, other: PlanKernel) -> PlanKernel:
+    """One kernel's shares in two programs together."""
+    if known is None:
+        return other
+    return PlanKernel(
+        other.name,
+        other.schedule,
+        known.matrices + other.matrices,
+        known.launches + other.launches,
+        known.flops + other.flops,
+        known.bytes + other.bytes,
+    )
+
+
 def _row(record: Record, costs: Sequence[_MatrixCost]) -> PlanRow:
     route = record.route
+    staged = record.staged()
+    refreshes = tuple((period, (phase + record.phase) % period) for period, phase in record.refreshes if period > 1)
     return PlanRow(
         name=record.name,
         shape=tuple(record.shape),
@@ -163,10 +274,13 @@ def _row(record: Record, costs: Sequence[_MatrixCost]) -> PlanRow:
         view=str(route.view),
         matrices=len(record.positions),
         decay=route.decay,
-        period=record.binding.period(record.group),
-        phase=record.phase,
+        period=math.lcm(*(period for period, _ in refreshes)),
+        phase=refreshes[0][1] if len(refreshes) == 1 else record.phase,
+        refreshes=refreshes,
         kernels=tuple(dict.fromkeys(kernel for cost in costs for kernel in cost.kernels)),
         flops=sum(cost.flops for cost in costs),
-        bytes=sum(cost.bytes for cost in costs),
+        bytes=sum(cost.bytes for cost in costs) + sum(moved for _, moved in staged.values()),
         state_bytes=sum(tensor.numel() * tensor.element_size() for _, tensor, _ in record.tensors),
+        staged=tuple(staged),
+        staging_bytes=sum(size for size, _ in staged.values()),
     )

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from .bindings import Binding
+from .bindings import Binding, Refresh
+from .checkpoint import update_count
 from .parameters import PARAMETER_DTYPES, Route, compute_dtype, gradient_dtype
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Record:
     __slots__ = (
         "active",
         "binding",
+        "counted",
         "dtype",
         "gradient_address",
         "gradient_addresses",
@@ -52,6 +54,7 @@ class Record:
         "parameter_stride",
         "phase",
         "positions",
+        "refreshes",
         "route",
         "shape",
         "state",
@@ -68,7 +71,8 @@ class Record:
         group: dict[str, Any],
         binding: Binding,
         route: Route,
-        state: dict[str, Tensor] | None,
+        state: dict[str, Any] | None,
+        refreshes: tuple[Refresh, ...],
         phase: int,
     ) -> None:
         self.index = index
@@ -79,7 +83,9 @@ class Record:
         self.binding = binding
         self.route = route
         self.state = state
+        self.refreshes = refreshes
         self.phase = phase
+        self.counted = binding.counts_updates
         self.shape = parameter.shape
         self.dtype = parameter.dtype
         self.numel = parameter.numel()
@@ -148,6 +154,8 @@ class Record:
     def place_states(self, flat: list[int]) -> None:
         """States are contiguous tensors of our own: find them once."""
         assert self.state is not None
+        if self.counted:
+            self.state["step"] = update_count(self.state["step"], self.label)
         self.tensors = []
         specs = self.binding.update(self.group).signature.states
         for index, spec in enumerate(specs):
@@ -167,6 +175,25 @@ class Record:
             for position in self.positions:
                 flat[position + _GRADIENT] = 0
             self.active = False
+
+    def updates(self) -> int:
+        """How often this parameter was updated."""
+        return self.state.get("step", 0) if self.state else 0
+
+    def staged(self) -> dict[str, tuple[int, int]]:
+        """What is copied at every step, the parameter or its gradient, because kernels cannot work on it where it is:
+        bytes of the buffer, and bytes moved. Without a gradient yet, it is taken to be laid out as the parameter."""
+        parameter = self.parameter
+        gradient = parameter.grad if self.active and parameter.grad is not None else parameter
+        staged = {}
+        if self.route.view.addresses(parameter) is None:
+            size = self.numel * parameter.element_size()
+            staged["parameter"] = (size, 4 * size)  # read and written on the way in and on the way back
+        direct = not self.negate and (gradient is parameter or gradient.dtype == self.gradient_dtype)
+        if not direct or self.route.view.addresses(gradient) is None:
+            size = self.numel * self.gradient_dtype.itemsize
+            staged["gradient"] = (size, size + self.numel * gradient.element_size())
+        return staged
 
     def _check_gradient(self, gradient: Tensor) -> None:
         if gradient.layout != torch.strided:
@@ -198,7 +225,9 @@ class Program:
             for group, binding in pairs.values()
             for keys in ((*binding.structure_keys, "maximize", "phase"),)
         ]
-        self._scalar_sets: list[tuple[Binding, dict[str, Any], bool, list[str]]] = []
+        # Records of one group, update and decay share the values of their scalars, except for their update counts.
+        self._shared_scalars: list[tuple[Binding, dict[str, Any], bool, list[str]]] = []
+        self._scalar_sets: list[tuple[int, Record | None]] = []
         self._entries, self._flat = self._lay_out()
         self._scalars: list[list[float]] = []
 
@@ -208,15 +237,20 @@ class Program:
 
         entries: list[MatrixEntry] = []
         flat: list[int] = []
-        sets: dict[tuple[int, int, bool], int] = {}
+        shared: dict[tuple[int, int, bool], int] = {}
+        sets: dict[tuple[int, int], int] = {}
         for record in self.records:
             group, binding, route = record.group, record.binding, record.route
             key = (id(group), id(binding), route.decay)
             update = binding.update(group)
-            if key not in sets:
-                sets[key] = len(sets)
+            if key not in shared:
+                shared[key] = len(shared)
                 names = [spec.name for spec in update.signature.scalars]
-                self._scalar_sets.append((binding, group, route.decay, names))
+                self._shared_scalars.append((binding, group, route.decay, names[record.counted :]))
+            own = (shared[key], record.index if record.counted else -1)
+            if own not in sets:
+                sets[own] = len(sets)
+                self._scalar_sets.append((shared[key], record if record.counted else None))
             matrices = route.view.matrices(record.shape)
             for index, matrix in enumerate(matrices):
                 entries.append(
@@ -228,7 +262,7 @@ class Program:
                         grad_dtype=PARAMETER_DTYPES[record.gradient_dtype],
                         constexprs=binding.constexprs(group, matrix.rows, matrix.cols),
                         name=record.name if len(matrices) == 1 else f"{record.name}[{index}]",
-                        scalar_set=sets[key],
+                        scalar_set=sets[own],
                         phase=record.phase,
                     )
                 )
@@ -255,9 +289,9 @@ class Program:
             return False
         if any(parameter.requires_grad and parameter.grad is not None for parameter in self._dormant):
             return False
-        self._scalars = [
+        shared = [
             [values[name] for name in names]
-            for binding, group, decay, names in self._scalar_sets
+            for binding, group, decay, names in self._shared_scalars
             for values in (binding.values(group, decay),)
         ]
         flat = self._flat
@@ -274,6 +308,8 @@ class Program:
             for name, tensor, address in record.tensors:
                 if state.get(name) is not tensor or tensor.data_ptr() != address:  # type: ignore[union-attr]
                     return False
+            if record.counted and type(state.get("step")) is not int:  # type: ignore[union-attr]
+                return False
             if gradient.layout is not torch.strided:
                 record._check_gradient(gradient)
             if gradient_dtype(parameter.dtype, gradient.dtype) is not record.gradient_dtype and not record.negate:
@@ -289,6 +325,10 @@ class Program:
                 record.place_gradient(flat, gradient)
             if record.gradient_addresses is None or record.parameter_buffer is not None:
                 staged.append((record, gradient))
+        self._scalars = [
+            shared[values] if record is None else [record.updates() + 1.0, *shared[values]]
+            for values, record in self._scalar_sets
+        ]
         for record, gradient in staged:
             if record.gradient_buffer is not None:
                 record.gradient_buffer.copy_(gradient)
@@ -323,6 +363,8 @@ class Program:
         for record in active:
             if record.parameter_buffer is not None:
                 record.parameter.copy_(record.parameter_buffer)
+            if record.counted:
+                record.state["step"] += 1  # type: ignore[index]
         # Kernels write past autograd: let a backward through an older graph see that these values have changed.
         increment_version([record.parameter for record in active])
         return 0

@@ -143,6 +143,7 @@ def adamw(
     g: kl.grad,
     exp_avg: kl.state,
     exp_avg_sq: kl.state,
+    count: kl.scalar,
     lr: kl.scalar = 1e-3,
     beta1: kl.scalar = 0.9,
     beta2: kl.scalar = 0.999,
@@ -151,12 +152,12 @@ def adamw(
     *,
     maximize: kl.constexpr = False,
 ):
-    """AdamW with eps added after the bias correction, as in torch."""
+    """AdamW with eps added after the bias correction, as in torch; `count` is how often this parameter was updated."""
     g = -g if maximize else g
     exp_avg = kl.lerp(exp_avg, g, 1 - beta1)
     exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * (g * g)
-    denominator = kl.sqrt(exp_avg_sq) * (1 / kl.sqrt(1 - beta2 ** kl.step())) + eps
-    w = (1 - lr * weight_decay) * w - (lr / (1 - beta1 ** kl.step())) * (exp_avg / denominator)
+    denominator = kl.sqrt(exp_avg_sq) * (1 / kl.sqrt(1 - beta2**count)) + eps
+    w = (1 - lr * weight_decay) * w - (lr / (1 - beta1**count)) * (exp_avg / denominator)
     return w, exp_avg, exp_avg_sq
 
 
@@ -167,6 +168,7 @@ def adamw_amsgrad(
     exp_avg: kl.state,
     exp_avg_sq: kl.state,
     max_exp_avg_sq: kl.state,
+    count: kl.scalar,
     lr: kl.scalar = 1e-3,
     beta1: kl.scalar = 0.9,
     beta2: kl.scalar = 0.999,
@@ -180,6 +182,6 @@ def adamw_amsgrad(
     exp_avg = kl.lerp(exp_avg, g, 1 - beta1)
     exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * (g * g)
     max_exp_avg_sq = kl.maximum(max_exp_avg_sq, exp_avg_sq)
-    denominator = kl.sqrt(max_exp_avg_sq) * (1 / kl.sqrt(1 - beta2 ** kl.step())) + eps
-    w = (1 - lr * weight_decay) * w - (lr / (1 - beta1 ** kl.step())) * (exp_avg / denominator)
+    denominator = kl.sqrt(max_exp_avg_sq) * (1 / kl.sqrt(1 - beta2**count)) + eps
+    w = (1 - lr * weight_decay) * w - (lr / (1 - beta1**count)) * (exp_avg / denominator)
     return w, exp_avg, exp_avg_sq, max_exp_avg_sq
