@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -49,28 +52,34 @@ def test_the_first_update_trains(tmp_path: Path) -> None:
 
 
 def test_the_error_is_the_one_that_a_user_gets(tmp_path: Path) -> None:
+    """The last lines that a script with the mistake prints: Python's own traceback, on the way every user takes."""
+    pytest.importorskip("torch")
     (shown,) = (block for block in code_blocks("") if "ShapeError" in block)
-    faulty = tmp_path / "rowwise.py"
-    faulty.write_text(
+    (tmp_path / "rowwise.py").write_text(
         textwrap.dedent("""\
             import kaon
             import kaon.language as kl
-
+            import torch
 
             @kaon.update
             def rowwise(w: kl.param, g: kl.grad, m: kl.state, lr: kl.scalar):
                 m = kl.lerp(m, g, 0.05)
                 return w - lr * kl.row_normalize(m @ g), m
+
+
+            kaon.optimizer(rowwise)(torch.nn.Linear(6, 4), lr=0.02)
             """)
     )
-    import kaon
-
-    update = load(faulty)["rowwise"]
-    assert isinstance(update, kaon.Update)
-    with pytest.raises(kaon.errors.ShapeError) as caught:
-        update.specialize(4, 6, symbol="rowwise")
-    message = f"kaon.errors.ShapeError: {caught.value}"
-    assert message.replace(str(faulty), "rowwise.py").strip() == shown.strip()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    script = subprocess.run(
+        [sys.executable, "rowwise.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    lines = shown.strip().splitlines()
+    printed = script.stderr.replace(f"{tmp_path}/", "").splitlines()
+    assert script.returncode == 1
+    assert printed[-len(lines) :] == lines
+    assert script.stderr.count(lines[0].partition(": ")[2]) == 1, "the message comes once"
+    assert not any("/kaon/compiler/" in line for line in printed)
 
 
 def test_linked_files_exist() -> None:
