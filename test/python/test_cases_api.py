@@ -124,6 +124,7 @@ def test_b30_other_routing_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("how", ["deepcopy", "pickle"])
+@pytest.mark.filterwarnings("ignore:skipped a step")
 def test_b32_copies_are_complete(how: str) -> None:
     params, optimizer = trained(3, nonfinite="skip")
     params[0].grad = torch.full((6, 10), math.nan)

@@ -166,6 +166,7 @@ def trained(nonfinite: str = "skip") -> tuple[list[nn.Parameter], Any]:
 
 @pytest.mark.parametrize("bad", [float("inf"), float("-inf"), float("nan")])
 @pytest.mark.parametrize("where", [0, 1, 2])
+@pytest.mark.filterwarnings("ignore:skipped a step")
 def test_b05_nonfinite_gradient_skips_the_step(bad: float, where: int) -> None:
     params, optimizer = trained()
     set_gradients(params, 1)
@@ -186,6 +187,7 @@ def test_b05_nonfinite_gradient_skips_the_step(bad: float, where: int) -> None:
     assert_bitwise(snapshot(optimizer), snapshot(twin))
 
 
+@pytest.mark.filterwarnings("ignore:skipped a step")
 def test_b05_nonfinite_gradient_in_a_later_group_stops_all() -> None:
     """Groups that joined later run in a program of their own; neither may start."""
     params, optimizer = trained()
@@ -243,6 +245,7 @@ def test_b05_grad_scaler_skips() -> None:
     assert scaler.get_scale() == 2.0
 
 
+@pytest.mark.filterwarnings("ignore:skipped a step")
 def test_b05_count_survives_checkpoints() -> None:
     params, optimizer = trained()
     params[0].grad = torch.full((4, 6), float("nan"))

@@ -745,11 +745,12 @@ def test_only_updates_make_optimizers() -> None:
 # -- cost -------------------------------------------------------------------------------------------------------------
 
 
-def test_python_overhead_of_a_step_is_small() -> None:
+@pytest.mark.parametrize("optimizer_class", [Muon, AdamW])
+def test_python_overhead_of_a_step_is_small(optimizer_class: Any) -> None:
     """150 parameters with new gradients each time, kernels left out: the bookkeeping alone stays below a millisecond on
     a quiet machine; twice that is allowed for, as tests run side by side."""
     params = parameters([(4, 4)] * 150)
-    optimizer = Muon(params, lr=0.1)
+    optimizer = optimizer_class(params, lr=0.1)
     set_gradients(params, 0)
     optimizer.step()
     (program,) = optimizer._programs or []

@@ -425,6 +425,16 @@ def test_parameters_that_share_memory_are_refused() -> None:
     with pytest.raises(ValueError, match=r"parameter 1 \('part'\) .* shares memory with parameter 0 \('whole'\)"):
         optimizer.add_param_group({"params": [("part", nn.Parameter(base[:4]))]})
     assert len(optimizer.param_groups) == 1
+    frozen = nn.Parameter(base[:4], requires_grad=False)
+    optimizer = AdamW([whole, frozen])
+    for p in (whole, frozen):
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    frozen.requires_grad_(True)
+    before = base.clone()
+    with pytest.raises(ValueError, match="shares memory"):
+        optimizer.step()
+    assert torch.equal(base, before)
     AdamW([nn.Parameter(base[:, :3]), nn.Parameter(base[:, 3:])])
     AdamW([nn.Parameter(base[:4]), nn.Parameter(base[4:])])
     AdamW([nn.Parameter(base[::2]), nn.Parameter(base[1::2]), nn.Parameter(torch.empty(0, 3))])

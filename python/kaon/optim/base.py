@@ -199,7 +199,8 @@ class KaonOptimizer(torch.optim.Optimizer):
         return tuple(sorted(found))
 
     def _check_memory(self) -> None:
-        """Refuse two parameters that share memory: their updates would overwrite each other, in no certain order."""
+        """Refuse two parameters that share memory: their updates would overwrite each other, in no certain order.
+        Frozen ones are not updated."""
         labels: dict[int, str] = {}
         parameters: list[Tensor] = []
         for group in self.param_groups:
@@ -207,13 +208,14 @@ class KaonOptimizer(torch.optim.Optimizer):
             for name, parameter in zip(names, group["params"], strict=True):
                 if id(parameter) not in labels:
                     labels[id(parameter)] = describe(len(labels), name, parameter)
-                    parameters.append(parameter)
+                    if parameter.requires_grad:
+                        parameters.append(parameter)
         pair = find_shared(parameters)
         if pair is not None:
             first, second = (labels[id(parameter)] for parameter in pair)
             raise ValueError(
                 f"{type(self).__name__} expects every parameter in memory of its own, but {second} shares memory "
-                f"with {first}"
+                f"with {first}; tied weights are one and the same Parameter"
             )
 
     def _warn_without_matrices(self) -> None:
