@@ -49,6 +49,31 @@ static void printKeyword(OpAsmPrinter &printer, Operation *,
   printer << stringifyEnum(attribute.getValue());
 }
 
+/// Numbers with all their bits: an array attribute prints six digits of each,
+/// and numbers without a point that it cannot read back.
+static ParseResult parseNumbers(OpAsmParser &parser,
+                                DenseF64ArrayAttr &attribute) {
+  SmallVector<double> numbers;
+  auto parseNumber = [&]() -> ParseResult {
+    return parser.parseFloat(numbers.emplace_back());
+  };
+  if (failed(parser.parseCommaSeparatedList(OpAsmParser::Delimiter::Square,
+                                            parseNumber))) {
+    return failure();
+  }
+  attribute = DenseF64ArrayAttr::get(parser.getContext(), numbers);
+  return success();
+}
+
+static void printNumbers(OpAsmPrinter &printer, Operation *,
+                         DenseF64ArrayAttr attribute) {
+  printer << '[';
+  llvm::interleaveComma(attribute.asArrayRef(), printer, [&](double number) {
+    printer.printFloat(APFloat(number));
+  });
+  printer << ']';
+}
+
 /// The updates of a parameter: `@a`, or `[@a, @b]` if there are several.
 static ParseResult parseUpdates(OpAsmParser &parser, ArrayAttr &updates) {
   SmallVector<Attribute> symbols;

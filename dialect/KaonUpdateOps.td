@@ -91,7 +91,7 @@ def Kaon_NewtonSchulzOp : Kaon_MathOp<"newton_schulz", [AllTypesMatch<["input", 
       Arg<F64Attr, "Multiplies the norm.">:$scale);
   let results = (outs Res<Kaon_Matrix, "The orthogonalized matrix.">:$result);
   let assemblyFormat = [{
-    $input `coefficients` $coefficients `normalize` custom<Keyword>($mode)
+    $input `coefficients` custom<Numbers>($coefficients) `normalize` custom<Keyword>($mode)
     `epsilon` $epsilon `scale` $scale attr-dict `:` type($input)
   }];
   let hasVerifier = 1;

@@ -110,6 +110,8 @@ static const DialectRegistry &getRegistry() {
 Context::Context() : mlir(getRegistry(), MLIRContext::Threading::DISABLED) {
   // The location says where; a note with the whole function would bury it.
   mlir.printOpOnDiagnostic(false);
+  // Attributes of the dialect can be set on a module that has none of its ops.
+  mlir.loadDialect<KaonDialect>();
 }
 
 /// Levels of brackets that a module may nest. MLIR's parser recurses on each

@@ -72,14 +72,15 @@ def newton_schulz(
     """
     norm = norm_scale * frobenius_norm(u)
     divisor = {"add": norm + epsilon, "max": max(norm, epsilon), "none": 1.0}[normalize]
-    x = u / divisor
+    x: Array = u / divisor
     is_tall = u.shape[0] > u.shape[1]
     if is_tall:
         x = x.T
     for a, b, c in coefficients:
         gram = x @ x.T
         x = a * x + (b * gram + c * (gram @ gram)) @ x
-    return x.T if is_tall else x
+    result: Array = x.T if is_tall else x
+    return result
 
 
 def row_normalize(u: Array, epsilon: float = 1e-12) -> Array:
