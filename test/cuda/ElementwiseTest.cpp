@@ -7,8 +7,10 @@
 
 #include "ElementwiseKernels.cuh"
 #include "test/cuda/TestMemory.h"
+#include "test/cuda/TestSums.h"
 
 #include <deque>
+#include <limits>
 
 using namespace kaon;
 using namespace kaon::device;
@@ -154,4 +156,121 @@ TEST(ElementwiseTest, WritesResultsWithoutReadingThem) {
                [&] { momentum_bf16_bf16(&tensor, &chunk, &scalar); });
   EXPECT_TRUE(sameBits(momentum.values(), expectedMomentum));
   EXPECT_TRUE(sameBits(result.values(), expectedResult));
+}
+
+//===----------------------------------------------------------------------===//
+// Norms
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+/// Gradients and momenta of some tensors; their norms by the kernels and by
+/// plain loops.
+class NormRun {
+public:
+  NormRun(const std::vector<size_t> &sizes, float scale, size_t offset) {
+    for (size_t size : sizes) {
+      Normal normal(1 + static_cast<unsigned>(gradients.size()));
+      auto random = [&] { return toBf16Rn(scale * normal()); };
+      gradients.push_back(DeviceArray<bf16>(size, offset).fill(random));
+      momenta.push_back(
+          DeviceArray<float>(size, offset).fill([] { return 0; }));
+      results.emplace_back(size, offset);
+      addExpected(gradients.back());
+    }
+  }
+
+  /// Runs both launches and returns the reciprocals of all norms.
+  std::vector<float> run(const shim::Schedule &schedule) {
+    std::vector<ElementwiseTensor<3>> table;
+    std::vector<PartialSums> rangeTable;
+    std::vector<size_t> sizes;
+    u32 numChunks = 0;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      sizes.push_back(gradients[i].size());
+      table.push_back(
+          {{gradients[i].data(), momenta[i].data(), results[i].data()},
+           static_cast<i64>(sizes[i]),
+           0});
+      u32 count = divideUp(static_cast<int>(sizes[i]), chunkSize);
+      rangeTable.push_back({numChunks, count});
+      numChunks += count;
+    }
+    auto tensors = deviceArray(table);
+    auto chunks = deviceArray(chunksOf(sizes));
+    auto ranges = deviceArray(rangeTable);
+    DeviceArray<double> partials(numChunks);
+    DeviceArray<float> reciprocals(sizes.size());
+    float momentum = 0.95f, scaleAndEpsilon[] = {1.5f, 0};
+    shim::launch({numChunks, elementwiseThreads, normSharedBytes}, schedule,
+                 [&] {
+                   momentum_sum_bf16_bf16(tensors.data(), chunks.data(),
+                                          &momentum, partials.data());
+                 });
+    u32 numTensors = static_cast<u32>(sizes.size());
+    shim::launch({numTensors, elementwiseThreads, normSharedBytes}, schedule,
+                 [&] {
+                   norm_reciprocals(ranges.data(), partials.data(),
+                                    scaleAndEpsilon, reciprocals.data());
+                 });
+    return reciprocals.values();
+  }
+
+  std::vector<float> expected;
+  std::deque<DeviceArray<bf16>> results;
+
+private:
+  void addExpected(const DeviceArray<bf16> &gradient) {
+    std::vector<double> partials;
+    for (size_t begin = 0; begin < gradient.size(); begin += chunkSize) {
+      std::vector<double> threads(elementwiseThreads);
+      size_t end = std::min<size_t>(begin + chunkSize, gradient.size());
+      for (size_t i = begin; i < end; ++i) {
+        // The momentum was zero.
+        float g = toFloat(gradient[i]), ahead = 0.95f * g;
+        double u = g + ahead;
+        threads[(i - begin) / groupSize % elementwiseThreads] += u * u;
+      }
+      partials.push_back(sumThreads(threads));
+    }
+    partials.resize(elementwiseThreads);
+    double sum = sumThreads(partials);
+    expected.push_back(sum > 0 ? static_cast<float>(1 / (1.5 * std::sqrt(sum)))
+                               : 0.0f);
+  }
+
+  std::deque<DeviceArray<bf16>> gradients;
+  std::deque<DeviceArray<float>> momenta;
+};
+
+const std::vector<size_t> normSizes = {1, 9, 8192, 20000};
+
+} // namespace
+
+TEST(NormTest, SumsInAFixedOrder) {
+  for (const shim::Schedule &schedule : shim::schedules) {
+    NormRun norms(normSizes, 1, 0);
+    EXPECT_TRUE(sameBits(norms.run(schedule), norms.expected))
+        << schedule.str();
+  }
+}
+
+TEST(NormTest, DoesNotDependOnAddresses) {
+  NormRun norms(normSizes, 1, 3);
+  EXPECT_TRUE(sameBits(norms.run({}), norms.expected));
+}
+
+TEST(NormTest, NeitherOverflowsNorVanishes) {
+  for (float scale : {0.0f, 1e-38f, 1e-30f, 1e30f}) {
+    NormRun norms({1000}, scale, 0);
+    float reciprocal = norms.run({})[0];
+    EXPECT_TRUE(std::isfinite(reciprocal));
+    EXPECT_EQ(reciprocal > 0, scale > 0);
+    EXPECT_EQ(reciprocal, norms.expected[0]);
+  }
+}
+
+TEST(NormTest, ReciprocalsOfSubnormalNormsStayFinite) {
+  NormRun norms({4}, 1e-39f, 0);
+  EXPECT_EQ(norms.run({})[0], std::numeric_limits<float>::max());
 }

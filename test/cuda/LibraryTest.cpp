@@ -3,6 +3,7 @@
 #include "Layout.cuh"
 #include "Reduce.cuh"
 #include "test/cuda/TestMemory.h"
+#include "test/cuda/TestSums.h"
 
 #include <limits>
 #include <set>
@@ -119,28 +120,11 @@ TEST(VectorTest, CountsElementsToAlignment) {
 
 namespace {
 
-/// The sum in the order that Reduce.cuh promises, from its definition.
-double butterfly(std::vector<double> values) {
-  for (size_t distance = values.size() / 2; distance > 0; distance /= 2) {
-    std::vector<double> next(values.size());
-    for (size_t i = 0; i < values.size(); ++i) {
-      next[i] = values[i] + values[i ^ distance];
-    }
-    values = next;
-  }
-  return values.front();
-}
-
 template <int threads> void expectBlockSum() {
   Normal normal(threads);
   std::vector<double> values(threads);
   std::generate(values.begin(), values.end(), normal);
-  std::vector<double> warps(warpSize);
-  for (int warp = 0; warp < threads / warpSize; ++warp) {
-    auto begin = values.begin() + warp * warpSize;
-    warps[warp] = butterfly({begin, begin + warpSize});
-  }
-  double expected = threads == warpSize ? warps[0] : butterfly(warps);
+  double expected = kaon::test::sumThreads(values);
   double largest = *std::max_element(values.begin(), values.end());
 
   for (const Schedule &schedule : schedules) {

@@ -7,6 +7,7 @@
 
 #include "RowKernels.cuh"
 #include "test/cuda/TestMemory.h"
+#include "test/cuda/TestSums.h"
 
 #include <deque>
 
@@ -24,30 +25,6 @@ struct MatrixCase {
   /// Elements from the end of a row to the next, and before the first.
   int gap, offset;
 };
-
-/// What all threads' values sum to: a butterfly of lanes, then of warps.
-double sumThreads(std::vector<double> values) {
-  auto butterfly = [](const double *begin) {
-    std::vector<double> lanes(begin, begin + warpSize);
-    for (int distance = warpSize / 2; distance > 0; distance /= 2) {
-      std::vector<double> next(warpSize);
-      for (int lane = 0; lane < warpSize; ++lane) {
-        next[lane] = lanes[lane] + lanes[lane ^ distance];
-      }
-      lanes = next;
-    }
-    return lanes[0];
-  };
-  std::vector<double> warps;
-  for (size_t warp = 0; warp < values.size() / warpSize; ++warp) {
-    warps.push_back(butterfly(values.data() + warp * warpSize));
-  }
-  if (warps.size() == 1) {
-    return warps[0];
-  }
-  warps.resize(warpSize);
-  return butterfly(warps.data());
-}
 
 /// A matrix of the row step and what one step must make of it.
 template <typename Parameter, typename Gradient> struct StepMatrix {

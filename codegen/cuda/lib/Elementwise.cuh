@@ -41,29 +41,19 @@ struct Chunk {
   u32 index;
 };
 
-/// Applies `function` to elements [start, start + size) of a tensor, at most a
-/// group of them.
-template <typename Function, int count>
-KAON_DEVICE void applyGroup(const Function &function,
-                            const ElementwiseTensor<count> &tensor, i64 start,
-                            int size) {
-  using List = typename Function::List;
-  float values[count][groupSize];
-  List::load(tensor.bases, start, size, values);
-#pragma unroll
-  for (int i = 0; i < groupSize; ++i) {
-    float element[count];
-#pragma unroll
-    for (int operand = 0; operand < count; ++operand) {
-      element[operand] = values[operand][i];
-    }
-    function(element);
-#pragma unroll
-    for (int operand = 0; operand < count; ++operand) {
-      values[operand][i] = element[operand];
-    }
+/// Calls `visit(start, size)` for the thread's groups of elements [begin, end),
+/// of which all but the last one of the range are whole.
+template <typename Visit>
+KAON_DEVICE void forEachGroup(i64 begin, i64 end, Visit visit) {
+  for (i64 start = begin + static_cast<i64>(threadIndex()) * groupSize;
+       start < end; start += elementwiseThreads * groupSize) {
+    i64 rest = end - start;
+    visit(start, rest < groupSize ? static_cast<int>(rest) : groupSize);
   }
-  List::store(tensor.bases, start, size, values);
+}
+
+KAON_DEVICE i64 endOfChunk(i64 begin, i64 size) {
+  return begin + chunkSize < size ? begin + chunkSize : size;
 }
 
 /// Applies Function to chunk `chunks[block]`; one block of elementwiseThreads
@@ -72,23 +62,22 @@ template <typename Function>
 KAON_DEVICE void
 runElementwise(const ElementwiseTensor<Function::List::count> *tensors,
                const Chunk *chunks, const float *scalars) {
+  using List = typename Function::List;
   Chunk chunk = chunks[blockIndex()];
   auto tensor = tensors[chunk.tensor];
   Function function(scalars + tensor.firstScalar);
+  auto apply = [&](i64 start, int size) {
+    List::transform(
+        tensor.bases, start, size,
+        [&](int, float (&element)[List::count]) { function(element); });
+  };
 
-  i64 head = Function::List::alignmentHead(tensor.bases);
+  int head = List::alignmentHead(tensor.bases);
   if (chunk.index == 0 && threadIndex() == 0 && head > 0) {
-    applyGroup(function, tensor, 0,
-               static_cast<int>(head < tensor.size ? head : tensor.size));
+    apply(0, head < tensor.size ? head : static_cast<int>(tensor.size));
   }
   i64 begin = head + static_cast<i64>(chunk.index) * chunkSize;
-  i64 end = begin + chunkSize < tensor.size ? begin + chunkSize : tensor.size;
-  for (i64 start = begin + static_cast<i64>(threadIndex()) * groupSize;
-       start < end; start += elementwiseThreads * groupSize) {
-    i64 rest = end - start;
-    applyGroup(function, tensor, start,
-               rest < groupSize ? static_cast<int>(rest) : groupSize);
-  }
+  forEachGroup(begin, endOfChunk(begin, tensor.size), apply);
 }
 
 } // namespace kaon::device

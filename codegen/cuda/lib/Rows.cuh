@@ -159,55 +159,6 @@ rowPointers(Operands<List...> operands, void *const (&bases)[count],
   });
 }
 
-/// First pass over a group: fills `kept` and adds its contributions to `sum`.
-template <typename Step, int count>
-KAON_DEVICE double firstPass(const Step &step, void *const (&row)[count],
-                             int group, int width, double sum,
-                             float (&kept)[groupSize]) {
-  float values[count][groupSize];
-  Step::First::load(row, static_cast<i64>(group) * groupSize, width, values);
-#pragma unroll
-  for (int i = 0; i < groupSize; ++i) {
-    float element[count];
-#pragma unroll
-    for (int operand = 0; operand < count; ++operand) {
-      element[operand] = values[operand][i];
-    }
-    kept[i] = step.first(element);
-    if (i < width) {
-      sum = addRn(sum, step.contribution(kept[i]));
-    }
-#pragma unroll
-    for (int operand = 0; operand < count; ++operand) {
-      values[operand][i] = element[operand];
-    }
-  }
-  Step::First::store(row, static_cast<i64>(group) * groupSize, width, values);
-  return sum;
-}
-
-template <typename Step, int count>
-KAON_DEVICE void secondPass(const Step &step, void *const (&row)[count],
-                            int group, int width,
-                            const float (&kept)[groupSize]) {
-  float values[count][groupSize];
-  Step::Second::load(row, static_cast<i64>(group) * groupSize, width, values);
-#pragma unroll
-  for (int i = 0; i < groupSize; ++i) {
-    float element[count];
-#pragma unroll
-    for (int operand = 0; operand < count; ++operand) {
-      element[operand] = values[operand][i];
-    }
-    step.second(element, kept[i]);
-#pragma unroll
-    for (int operand = 0; operand < count; ++operand) {
-      values[operand][i] = element[operand];
-    }
-  }
-  Step::Second::store(row, static_cast<i64>(group) * groupSize, width, values);
-}
-
 /// Runs Step over the rows of `blocks[block]`, with `threads` threads and
 /// rowSharedBytes of shared memory for the widest matrix of the launch.
 template <typename Step, int threads, int registerGroups>
@@ -232,12 +183,22 @@ KAON_DEVICE void runRows(const RowMatrixOf<Step> *matrices,
     Step step(scalars + matrix.firstScalar);
     double sum = 0;
     kept.fill(groups, [&](int group, float (&values)[groupSize]) {
-      sum = firstPass(step, first, group, groupWidth(columns, group), sum,
-                      values);
+      int width = groupWidth(columns, group);
+      Step::First::transform(first, group * groupSize, width,
+                             [&](int i, float (&element)[Step::First::count]) {
+                               values[i] = step.first(element);
+                               if (i < width) {
+                                 sum = addRn(sum, step.contribution(values[i]));
+                               }
+                             });
     });
     step.reduced(reduceBlock<Sum, threads>(sum, partialSums));
     kept.forEach(groups, [&](int group, const float (&values)[groupSize]) {
-      secondPass(step, second, group, groupWidth(columns, group), values);
+      Step::Second::transform(
+          second, group * groupSize, groupWidth(columns, group),
+          [&](int i, float (&element)[Step::Second::count]) {
+            step.second(element, values[i]);
+          });
     });
     // The next row writes the partial sums that this one may still be reading.
     blockBarrier();

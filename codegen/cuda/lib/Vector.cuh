@@ -164,6 +164,30 @@ template <typename... List> struct Operands {
     });
   }
 
+  /// Loads elements [start, start + size), at most a group, calls
+  /// `function(i, element)` with the values of every element of the group, and
+  /// stores what it makes of the first `size`.
+  template <typename Function>
+  KAON_DEVICE static void transform(void *const (&bases)[count], i64 start,
+                                    int size, Function function) {
+    float values[count][groupSize];
+    load(bases, start, size, values);
+#pragma unroll
+    for (int i = 0; i < groupSize; ++i) {
+      float element[count];
+#pragma unroll
+      for (int operand = 0; operand < count; ++operand) {
+        element[operand] = values[operand][i];
+      }
+      function(i, element);
+#pragma unroll
+      for (int operand = 0; operand < count; ++operand) {
+        values[operand][i] = element[operand];
+      }
+    }
+    store(bases, start, size, values);
+  }
+
   /// Elements before the first one at which accesses of the narrowest operand
   /// are aligned: operands that lie alike are then all aligned.
   KAON_DEVICE static int alignmentHead(void *const (&bases)[count]) {

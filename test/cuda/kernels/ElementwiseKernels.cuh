@@ -1,11 +1,12 @@
 //===-- ElementwiseKernels.cuh - updates as a compiler would emit them ----===//
 //
-// AdamW and a momentum update, for several ways to store a parameter. NVRTC
-// compiles this text for every architecture, the shim runs it.
+// AdamW, a momentum update with and without the norm of its result, for several
+// ways to store a parameter. NVRTC compiles this text for every architecture,
+// the shim runs it.
 //
 //===----------------------------------------------------------------------===//
 
-#include "Elementwise.cuh"
+#include "Norms.cuh"
 
 namespace kernels {
 
@@ -56,6 +57,12 @@ public:
     values[2] = addRn(values[0], mulRn(momentum, values[1]));
   }
 
+  /// Square of the result before it is rounded to its storage.
+  KAON_DEVICE double contribution(const float (&values)[List::count]) const {
+    double result = values[2];
+    return mulRn(result, result);
+  }
+
 private:
   float momentum;
 };
@@ -93,4 +100,17 @@ momentum_bf16_bf16(
     const kernels::Chunk *chunks, const float *scalars) {
   kernels::runElementwise<kernels::Momentum<kernels::bf16, kernels::bf16>>(
       tensors, chunks, scalars);
+}
+KAON_KERNEL(256, 2)
+momentum_sum_bf16_bf16(
+    const kernels::TensorsOf<kernels::Momentum<kernels::bf16, kernels::bf16>>
+        *tensors,
+    const kernels::Chunk *chunks, const float *scalars, double *partials) {
+  kernels::runElementwiseSum<kernels::Momentum<kernels::bf16, kernels::bf16>>(
+      tensors, chunks, scalars, partials);
+}
+KAON_KERNEL(256, 2)
+norm_reciprocals(const kernels::PartialSums *ranges, const double *partials,
+                 const float *scalars, float *reciprocals) {
+  kernels::runNormReciprocals(ranges, partials, scalars, reciprocals);
 }

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Elementwise.cuh"
 #include "Gemm.cuh"
+#include "Norms.cuh"
 #include "Rows.cuh"
 
 // What `offsetof` of the standard headers expands to.
@@ -25,7 +25,7 @@ static_assert(sizeof(bf16) == 2 && sizeof(f16) == 2 && sizeof(Words4) == 16);
 static_assert(sizeof(ElementwiseTensor<4>) == 48);
 static_assert(KAON_OFFSET(ElementwiseTensor<4>, size) == 32);
 static_assert(KAON_OFFSET(ElementwiseTensor<4>, firstScalar) == 40);
-static_assert(sizeof(Chunk) == 8);
+static_assert(sizeof(Chunk) == 8 && sizeof(PartialSums) == 8);
 
 using TestRowMatrix = RowMatrix<2, 1>;
 static_assert(sizeof(TestRowMatrix) == 64);

@@ -1,0 +1,45 @@
+//===-- TestSums.h - sums in the order of the library -----------*- C++ -*-===//
+//
+// The order that Reduce.cuh promises, written from its definition.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KAON_TEST_CUDA_TESTSUMS_H
+#define KAON_TEST_CUDA_TESTSUMS_H
+
+#include <cstddef>
+#include <vector>
+
+namespace kaon::test {
+
+/// The sum of one value per lane, as a butterfly.
+inline double sumLanes(std::vector<double> values) {
+  for (size_t distance = values.size() / 2; distance > 0; distance /= 2) {
+    std::vector<double> next(values.size());
+    for (size_t lane = 0; lane < values.size(); ++lane) {
+      next[lane] = values[lane] + values[lane ^ distance];
+    }
+    values = next;
+  }
+  return values.front();
+}
+
+/// The sum of one value per thread of a block: a butterfly of the lanes of each
+/// warp, then one of the warps.
+inline double sumThreads(const std::vector<double> &values) {
+  constexpr size_t lanes = 32;
+  std::vector<double> warps;
+  for (size_t first = 0; first < values.size(); first += lanes) {
+    auto begin = values.begin() + static_cast<ptrdiff_t>(first);
+    warps.push_back(sumLanes({begin, begin + lanes}));
+  }
+  if (warps.size() == 1) {
+    return warps[0];
+  }
+  warps.resize(lanes);
+  return sumLanes(warps);
+}
+
+} // namespace kaon::test
+
+#endif // KAON_TEST_CUDA_TESTSUMS_H
