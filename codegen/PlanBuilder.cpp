@@ -24,35 +24,37 @@ using runtime::ScalarInstruction;
 using runtime::ScalarOpcode;
 using runtime::ScalarProgram;
 
-namespace {
-
 // The grain of a launch is decided here and nowhere else; the runtime obeys it.
 // How much work one thread takes at a time: some ten microseconds, against
 // which the cost of taking it, about one, is little, and which is short enough
 // for threads to end together.
-constexpr int64_t grainBytes = int64_t(1) << 18;
-constexpr int64_t grainFlops = int64_t(1) << 20;
+static constexpr int64_t grainBytes = int64_t(1) << 18;
+static constexpr int64_t grainFlops = int64_t(1) << 20;
 
 // Columns that one thread takes at a time at least, so that it reads whole
 // cache lines and leaves those of others alone.
-constexpr int64_t grainColumns = 64;
+static constexpr int64_t grainColumns = 64;
 
 /// The dialect's schedules and element types have the runtime's keywords; the
 /// runtime knows more schedules.
-runtime::Schedule convertSchedule(Schedule schedule) {
+static runtime::Schedule convertSchedule(Schedule schedule) {
   return *runtime::parseSchedule(stringifyEnum(schedule));
 }
 
-bool isMatrix(Value value) { return isa<RankedTensorType>(value.getType()); }
+static bool isMatrix(Value value) {
+  return isa<RankedTensorType>(value.getType());
+}
 
+namespace {
 /// A matrix type with static sizes and an element type that has a place in a
 /// plan.
 struct MatrixType {
   int64_t rows, cols;
   runtime::ElementType element;
 };
+} // namespace
 
-FailureOr<MatrixType> convertMatrixType(Type type) {
+static FailureOr<MatrixType> convertMatrixType(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
   if (!tensor || tensor.getRank() != 2 || !tensor.hasStaticShape()) {
     return failure();
@@ -71,7 +73,7 @@ FailureOr<MatrixType> convertMatrixType(Type type) {
 
 /// Floating point operations of a kernel whose shapes are erased, run over a
 /// matrix of `sizes`.
-int64_t countKernelFlops(func::FuncOp kernel, ArrayRef<int64_t> sizes) {
+static int64_t countKernelFlops(func::FuncOp kernel, ArrayRef<int64_t> sizes) {
   auto countElements = [&](Type type) -> int64_t {
     auto tensor = dyn_cast<RankedTensorType>(type);
     if (!tensor) {
@@ -97,7 +99,8 @@ int64_t countKernelFlops(func::FuncOp kernel, ArrayRef<int64_t> sizes) {
 }
 
 /// Items that one thread takes at a time, given the work of all.
-int64_t chooseGrain(runtime::Schedule schedule, const runtime::Launch &launch) {
+static int64_t chooseGrain(runtime::Schedule schedule,
+                           const runtime::Launch &launch) {
   auto enough = [&](int64_t work, int64_t wanted) {
     return work == 0 ? launch.items
                      : std::max<int64_t>(1, wanted * launch.items / work);
@@ -114,6 +117,7 @@ int64_t chooseGrain(runtime::Schedule schedule, const runtime::Launch &launch) {
 // Host scalars
 //===----------------------------------------------------------------------===//
 
+namespace {
 /// Turns the host scalars of one update into its scalar program.
 class ScalarBuilder {
 public:
@@ -143,6 +147,7 @@ private:
   ScalarProgram &program;
   DenseMap<Value, int32_t> registers;
 };
+} // namespace
 
 int32_t ScalarBuilder::getConstant(double value) {
   ScalarInstruction wanted;
@@ -324,6 +329,7 @@ LogicalResult ScalarBuilder::translate(Operation *op) {
 // Updates
 //===----------------------------------------------------------------------===//
 
+namespace {
 /// Turns one update into a sequence.
 class SequenceBuilder {
 public:
@@ -359,6 +365,7 @@ private:
   ScalarBuilder scalars;
   DenseMap<Value, runtime::Operand> places; // looked up only
 };
+} // namespace
 
 LogicalResult SequenceBuilder::defineArguments() {
   int32_t numStates = 0, numScalars = 0;
@@ -643,6 +650,7 @@ FailureOr<runtime::Sequence> SequenceBuilder::build() {
 // Programs
 //===----------------------------------------------------------------------===//
 
+namespace {
 class PlanBuilder {
 public:
   explicit PlanBuilder(ModuleOp module) : module(module), symbols(module) {}
@@ -660,6 +668,7 @@ private:
   llvm::StringMap<int32_t> sequences;
   SmallVector<bool> isSetNamed;
 };
+} // namespace
 
 LogicalResult PlanBuilder::addParameter(ParameterOp op) {
   auto update = symbols.lookup<func::FuncOp>(op.getUpdateAt(0).getValue());
@@ -793,8 +802,6 @@ FailureOr<runtime::StepPlan> PlanBuilder::build() {
   }
   return std::move(plan);
 }
-
-} // namespace
 
 FailureOr<runtime::StepPlan> kaon::buildStepPlan(ModuleOp module) {
   return PlanBuilder(module).build();

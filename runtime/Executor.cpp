@@ -14,7 +14,6 @@
 using namespace kaon::runtime;
 
 namespace {
-
 /// Marks the backend as busy with a step as long as it lives.
 class StepScope {
 public:
@@ -28,7 +27,6 @@ public:
 private:
   Backend &backend;
 };
-
 } // namespace
 
 Executor::Executor(StepPlan plan, std::unique_ptr<Backend> backend)

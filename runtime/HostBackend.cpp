@@ -13,10 +13,8 @@
 
 using namespace kaon::runtime;
 
-namespace {
-
 // Elements of a gradient that one thread looks at before it takes more.
-constexpr int64_t finiteCheckElements = 16384;
+static constexpr int64_t finiteCheckElements = 16384;
 
 /// Whether any of `count` elements is an infinity or a NaN. Bits is the
 /// unsigned integer of the element's size and `exponentUnit` the lowest bit of
@@ -24,7 +22,7 @@ constexpr int64_t finiteCheckElements = 16384;
 /// all bits of the exponent are set. No branch and no floating point, so that
 /// it vectorizes.
 template <typename Bits>
-bool hasNonFinite(const void *data, int64_t count, Bits exponentUnit) {
+static bool hasNonFinite(const void *data, int64_t count, Bits exponentUnit) {
   constexpr Bits signBit = Bits(Bits(1) << (8 * sizeof(Bits) - 1));
   const Bits *elements = static_cast<const Bits *>(data);
   Bits carries = 0;
@@ -35,7 +33,7 @@ bool hasNonFinite(const void *data, int64_t count, Bits exponentUnit) {
   return carries & signBit;
 }
 
-bool hasNonFinite(ElementType type, const void *data, int64_t count) {
+static bool hasNonFinite(ElementType type, const void *data, int64_t count) {
   switch (type) {
   case ElementType::F16:
     return hasNonFinite<uint16_t>(data, count, uint16_t(1) << 10);
@@ -49,11 +47,12 @@ bool hasNonFinite(ElementType type, const void *data, int64_t count) {
   return false;
 }
 
-const std::byte *elementAt(const KaonBuffer &buffer, int64_t index,
-                           ElementType type) {
+static const std::byte *elementAt(const KaonBuffer &buffer, int64_t index,
+                                  ElementType type) {
   return static_cast<const std::byte *>(buffer.data) + index * byteSize(type);
 }
 
+namespace {
 /// A launch on its way to the threads.
 struct HostLaunch {
   const Launch &launch;
@@ -69,9 +68,10 @@ struct HostLaunch {
   void runItems(int64_t begin, int64_t end) const;
   void runMatrix(size_t matrix, int64_t begin, int64_t end) const;
 };
+} // namespace
 
 /// Whether all full operands of an elementwise launch are contiguous.
-bool isContiguous(const Launch &launch, const KaonBuffer *buffers) {
+static bool isContiguous(const Launch &launch, const KaonBuffer *buffers) {
   for (size_t i = 0; i < launch.operands.size(); ++i) {
     const Operand &operand = launch.operands[i];
     if (operand.rows > 1 && buffers[i].row_stride != operand.cols) {
@@ -115,8 +115,6 @@ void HostLaunch::runMatrix(size_t matrix, int64_t begin, int64_t end) const {
     kernel(body + numOperands, bound.scalars, sizes, 0, 1);
   }
 }
-
-} // namespace
 
 HostBackend::HostBackend(KernelTable kernels, int threads)
     : table(std::move(kernels)),
@@ -170,6 +168,7 @@ void HostBackend::beginStep() {
 }
 
 void HostBackend::endStep() {
+  assert(session && "only a step that has begun can end");
   ThreadPool::Session last = std::move(*session);
   session.reset();
 }

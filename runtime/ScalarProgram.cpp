@@ -13,14 +13,14 @@
 using namespace kaon::runtime;
 
 namespace {
-
 struct OpcodeInfo {
   std::string_view keyword;
   int numOperands;
 };
+} // namespace
 
 // In the order of ScalarOpcode.
-constexpr OpcodeInfo opcodes[] = {
+static constexpr OpcodeInfo opcodes[] = {
     {"const", 0}, {"arg", 0},      {"step", 0},   {"add", 2},       {"sub", 2},
     {"mul", 2},   {"div", 2},      {"neg", 1},    {"pow", 2},       {"sqrt", 1},
     {"exp", 1},   {"log", 1},      {"abs", 1},    {"floor", 1},     {"ceil", 1},
@@ -31,7 +31,7 @@ constexpr OpcodeInfo opcodes[] = {
 static_assert(std::size(opcodes) ==
               static_cast<size_t>(ScalarOpcode::Select) + 1);
 
-double minimum(double a, double b) {
+static double minimum(double a, double b) {
   if (std::isnan(a) || std::isnan(b)) {
     return a + b;
   }
@@ -41,9 +41,7 @@ double minimum(double a, double b) {
   return a < b ? a : b;
 }
 
-double maximum(double a, double b) { return -minimum(-a, -b); }
-
-} // namespace
+static double maximum(double a, double b) { return -minimum(-a, -b); }
 
 std::string_view kaon::runtime::stringify(ScalarOpcode opcode) {
   return opcodes[static_cast<size_t>(opcode)].keyword;

@@ -60,10 +60,11 @@ public:
   bool ok() const { return content.has_value(); }
   const Status &status() const { return failure; }
 
-  T &operator*() { return *content; }
-  const T &operator*() const { return *content; }
-  T *operator->() { return &*content; }
-  const T *operator->() const { return &*content; }
+  T &operator*() {
+    assert(content && "a failure has no value");
+    return *content;
+  }
+  T *operator->() { return &**this; }
 
 private:
   std::optional<T> content;

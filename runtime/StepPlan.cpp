@@ -16,23 +16,22 @@
 
 using namespace kaon::runtime;
 
-namespace {
-
 // Keywords in the order of the enumerations.
-constexpr std::string_view elementTypes[] = {"f16", "bf16", "f32", "f64"};
-constexpr std::string_view schedules[] = {"elementwise", "rows", "columns",
-                                          "transpose",   "pack", "matmul"};
-constexpr std::string_view bufferKinds[] = {"param", "grad", "state",
-                                            "workspace"};
+static constexpr std::string_view elementTypes[] = {"f16", "bf16", "f32",
+                                                    "f64"};
+static constexpr std::string_view schedules[] = {
+    "elementwise", "rows", "columns", "transpose", "pack", "matmul"};
+static constexpr std::string_view bufferKinds[] = {"param", "grad", "state",
+                                                   "workspace"};
 
 // Matrices with more elements than this are refused, so that numbers of bytes
 // stay far from the end of int64_t.
-constexpr int64_t maxElements = int64_t(1) << 48;
-constexpr int64_t maxBytes = int64_t(1) << 60;
+static constexpr int64_t maxElements = int64_t(1) << 48;
+static constexpr int64_t maxBytes = int64_t(1) << 60;
 
 template <typename Enum, size_t n>
-std::optional<Enum> parseKeyword(const std::string_view (&keywords)[n],
-                                 std::string_view keyword) {
+static std::optional<Enum> parseKeyword(const std::string_view (&keywords)[n],
+                                        std::string_view keyword) {
   const std::string_view *found =
       std::find(std::begin(keywords), std::end(keywords), keyword);
   if (found == std::end(keywords)) {
@@ -41,15 +40,15 @@ std::optional<Enum> parseKeyword(const std::string_view (&keywords)[n],
   return static_cast<Enum>(found - std::begin(keywords));
 }
 
-std::string shape(int64_t rows, int64_t cols, ElementType type) {
+static std::string shape(int64_t rows, int64_t cols, ElementType type) {
   return concat(rows, 'x', cols, ' ', stringify(type));
 }
 
-bool isValidShape(int64_t rows, int64_t cols) {
+static bool isValidShape(int64_t rows, int64_t cols) {
   return rows >= 1 && cols >= 1 && rows <= maxElements / cols;
 }
 
-Status checkShape(const std::string &path, int64_t rows, int64_t cols) {
+static Status checkShape(const std::string &path, int64_t rows, int64_t cols) {
   if (isValidShape(rows, cols)) {
     return Status::success();
   }
@@ -58,8 +57,8 @@ Status checkShape(const std::string &path, int64_t rows, int64_t cols) {
       maxElements, " elements, but got ", rows, "x", cols);
 }
 
-Status checkIndex(const std::string &path, std::string_view what, int64_t index,
-                  size_t count) {
+static Status checkIndex(const std::string &path, std::string_view what,
+                         int64_t index, size_t count) {
   if (index >= 0 && static_cast<size_t>(index) < count) {
     return Status::success();
   }
@@ -67,7 +66,8 @@ Status checkIndex(const std::string &path, std::string_view what, int64_t index,
                          ", but got ", index);
 }
 
-Status checkAtLeast(const std::string &path, int64_t value, int64_t least) {
+static Status checkAtLeast(const std::string &path, int64_t value,
+                           int64_t least) {
   if (value >= least) {
     return Status::success();
   }
@@ -76,12 +76,12 @@ Status checkAtLeast(const std::string &path, int64_t value, int64_t least) {
 }
 
 /// How many sizes a launch of `schedule` has.
-size_t numSizes(Schedule schedule) {
+static size_t numSizes(Schedule schedule) {
   return schedule == Schedule::Matmul ? 3 : 2;
 }
 
-Status checkItems(const std::string &path, Schedule schedule,
-                  const Launch &launch) {
+static Status checkItems(const std::string &path, Schedule schedule,
+                         const Launch &launch) {
   int64_t wanted = 0;
   switch (schedule) {
   case Schedule::Elementwise:
@@ -107,8 +107,9 @@ Status checkItems(const std::string &path, Schedule schedule,
                          "x", launch.sizes[1], ", but got ", launch.items);
 }
 
-Status checkCount(const std::string &path, std::string_view what,
-                  Schedule schedule, size_t count, size_t least, size_t most) {
+static Status checkCount(const std::string &path, std::string_view what,
+                         Schedule schedule, size_t count, size_t least,
+                         size_t most) {
   if (count >= least && count <= most) {
     return Status::success();
   }
@@ -119,8 +120,8 @@ Status checkCount(const std::string &path, std::string_view what,
 
 /// Kernels know their matrices by the launch's sizes alone: checks that operand
 /// number `index` has the shape that follows from them.
-Status checkOperandShape(const std::string &path, Schedule schedule,
-                         const Launch &launch, size_t index) {
+static Status checkOperandShape(const std::string &path, Schedule schedule,
+                                const Launch &launch, size_t index) {
   const Operand &operand = launch.operands[index];
   const std::vector<int64_t> &sizes = launch.sizes;
   auto hasShape = [&](int64_t rows, int64_t cols) {
@@ -165,8 +166,8 @@ Status checkOperandShape(const std::string &path, Schedule schedule,
 }
 
 /// Library kernels have a fixed number of operands and scalars.
-Status checkSignature(const std::string &path, Schedule schedule,
-                      const Launch &launch) {
+static Status checkSignature(const std::string &path, Schedule schedule,
+                             const Launch &launch) {
   bool isMatmul = schedule == Schedule::Matmul;
   if (!isMatmul && schedule != Schedule::Pack &&
       schedule != Schedule::Transpose) {
@@ -184,8 +185,8 @@ Status checkSignature(const std::string &path, Schedule schedule,
                     launch.scalars.size(), numScalars, numScalars);
 }
 
-Status validateOperand(const std::string &path, const Operand &operand,
-                       const Sequence &sequence, bool isResult) {
+static Status validateOperand(const std::string &path, const Operand &operand,
+                              const Sequence &sequence, bool isResult) {
   KAON_RETURN_IF_ERROR(checkShape(path, operand.rows, operand.cols));
   switch (operand.kind) {
   case BufferKind::Param:
@@ -216,9 +217,9 @@ Status validateOperand(const std::string &path, const Operand &operand,
   return Status::success();
 }
 
-Status validateLaunch(const std::string &path, const Launch &launch,
-                      const Sequence &sequence,
-                      const std::vector<KernelPlan> &kernels) {
+static Status validateLaunch(const std::string &path, const Launch &launch,
+                             const Sequence &sequence,
+                             const std::vector<KernelPlan> &kernels) {
   KAON_RETURN_IF_ERROR(
       checkIndex(path + ".kernel", "kernel", launch.kernel, kernels.size()));
   Schedule schedule = kernels[launch.kernel].schedule;
@@ -262,8 +263,8 @@ Status validateLaunch(const std::string &path, const Launch &launch,
 }
 
 /// Checks that the operands of `sequence` are what `parameter` has.
-Status checkMember(const std::string &path, const Sequence &sequence,
-                   const ParameterPlan &parameter) {
+static Status checkMember(const std::string &path, const Sequence &sequence,
+                          const ParameterPlan &parameter) {
   for (size_t i = 0; i < sequence.launches.size(); ++i) {
     const std::vector<Operand> &operands = sequence.launches[i].operands;
     for (size_t j = 0; j < operands.size(); ++j) {
@@ -300,7 +301,7 @@ Status checkMember(const std::string &path, const Sequence &sequence,
   return Status::success();
 }
 
-Status validateParameters(const StepPlan &plan) {
+static Status validateParameters(const StepPlan &plan) {
   for (size_t i = 0; i < plan.parameters.size(); ++i) {
     const ParameterPlan &parameter = plan.parameters[i];
     std::string path = concat("parameters[", i, "]");
@@ -322,7 +323,7 @@ Status validateParameters(const StepPlan &plan) {
   return Status::success();
 }
 
-Status validateKernels(const StepPlan &plan) {
+static Status validateKernels(const StepPlan &plan) {
   std::unordered_set<std::string_view> names;
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
     const std::string &name = plan.kernels[i].name;
@@ -339,7 +340,7 @@ Status validateKernels(const StepPlan &plan) {
   return Status::success();
 }
 
-Status validateSequences(const StepPlan &plan) {
+static Status validateSequences(const StepPlan &plan) {
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
     const Sequence &sequence = plan.sequences[i];
     std::string path = concat("sequences[", i, "]");
@@ -358,8 +359,9 @@ Status validateSequences(const StepPlan &plan) {
   return Status::success();
 }
 
-Status validateBucket(const StepPlan &plan, const std::string &path,
-                      const Bucket &bucket, std::vector<bool> &isHandled) {
+static Status validateBucket(const StepPlan &plan, const std::string &path,
+                             const Bucket &bucket,
+                             std::vector<bool> &isHandled) {
   KAON_RETURN_IF_ERROR(checkIndex(path + ".sequence", "sequence",
                                   bucket.sequence, plan.sequences.size()));
   const Sequence &sequence = plan.sequences[bucket.sequence];
@@ -399,7 +401,7 @@ Status validateBucket(const StepPlan &plan, const std::string &path,
   return Status::success();
 }
 
-Status validatePhases(const StepPlan &plan) {
+static Status validatePhases(const StepPlan &plan) {
   if (plan.phases.empty()) {
     return Status::failure("phases: expects at least one phase, but got none");
   }
@@ -422,7 +424,7 @@ Status validatePhases(const StepPlan &plan) {
 }
 
 /// "1.5 M" for 1500000.
-std::string printCount(int64_t count) {
+static std::string printCount(int64_t count) {
   static constexpr struct {
     double size;
     const char *suffix;
@@ -438,8 +440,8 @@ std::string printCount(int64_t count) {
   return concat(count, ' ');
 }
 
-std::string printOperand(const Operand &operand,
-                         const ParameterPlan *parameter) {
+static std::string printOperand(const Operand &operand,
+                                const ParameterPlan *parameter) {
   std::ostringstream stream;
   stream << stringify(operand.kind);
   if (operand.kind == BufferKind::State) {
@@ -459,7 +461,8 @@ std::string printOperand(const Operand &operand,
   return std::move(stream).str();
 }
 
-void printSequence(std::ostream &stream, const StepPlan &plan, size_t index) {
+static void printSequence(std::ostream &stream, const StepPlan &plan,
+                          size_t index) {
   const Sequence &sequence = plan.sequences[index];
   // A parameter that the sequence handles, to name the states by.
   const ParameterPlan *parameter = nullptr;
@@ -505,8 +508,6 @@ void printSequence(std::ostream &stream, const StepPlan &plan, size_t index) {
            << "B\n";
   }
 }
-
-} // namespace
 
 std::string_view kaon::runtime::stringify(ElementType type) {
   return elementTypes[static_cast<size_t>(type)];

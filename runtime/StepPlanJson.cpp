@@ -16,20 +16,19 @@ using namespace kaon::runtime;
 // Keeps fields in the order in which they are written.
 using Json = nlohmann::ordered_json;
 
-namespace {
-
 //===----------------------------------------------------------------------===//
 // Writing
 //===----------------------------------------------------------------------===//
 
 /// JSON has no infinity and no NaN: they are written as strings.
-Json writeDouble(double value) {
+static Json writeDouble(double value) {
   if (std::isfinite(value)) {
     return value;
   }
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
+namespace {
 /// Overloads for every part of a plan, in a class so that they see each other.
 struct Writer {
   static Json write(const ScalarInstruction &instruction) {
@@ -114,11 +113,13 @@ struct Writer {
             {"concurrent", bucket.concurrent}};
   }
 };
+} // namespace
 
 //===----------------------------------------------------------------------===//
 // Reading
 //===----------------------------------------------------------------------===//
 
+namespace {
 /// Reads one JSON value at a path like `phases[1][0].members`.
 class Reader {
 public:
@@ -357,10 +358,9 @@ private:
   std::string path;
   Status &status;
 };
-
-constexpr const char *formatName = "kaon-step-plan";
-
 } // namespace
+
+static constexpr const char *formatName = "kaon-step-plan";
 
 std::string StepPlan::toJson() const {
   Json phaseList = Json::array();

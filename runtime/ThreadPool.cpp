@@ -21,33 +21,33 @@
 
 using namespace kaon::runtime;
 
-namespace {
-
 // Layout of ThreadPool::state, from the lowest bit: joined, most that may join,
 // open, generation.
-constexpr int countBits = 12;
-constexpr uint64_t countMask = (uint64_t(1) << countBits) - 1;
-constexpr uint64_t openBit = uint64_t(1) << (2 * countBits);
-constexpr int generationShift = 2 * countBits + 1;
+static constexpr int countBits = 12;
+static constexpr uint64_t countMask = (uint64_t(1) << countBits) - 1;
+static constexpr uint64_t openBit = uint64_t(1) << (2 * countBits);
+static constexpr int generationShift = 2 * countBits + 1;
 static_assert(ThreadPool::maxThreads <= static_cast<int>(countMask));
 
-constexpr uint64_t numJoined(uint64_t state) { return state & countMask; }
-constexpr uint64_t mostJoined(uint64_t state) {
+static constexpr uint64_t numJoined(uint64_t state) {
+  return state & countMask;
+}
+static constexpr uint64_t mostJoined(uint64_t state) {
   return (state >> countBits) & countMask;
 }
-constexpr uint64_t generation(uint64_t state) {
+static constexpr uint64_t generation(uint64_t state) {
   return state >> generationShift;
 }
-constexpr bool isOpen(uint64_t state) { return state & openBit; }
-constexpr uint64_t openState(uint64_t generation, uint64_t most) {
+static constexpr bool isOpen(uint64_t state) { return state & openBit; }
+static constexpr uint64_t openState(uint64_t generation, uint64_t most) {
   return generation << generationShift | openBit | most << countBits;
 }
 
 // About 30 microseconds: longer than the time between two launches, shorter
 // than a person or a power meter notices.
-constexpr int mostSpinRounds = 1000;
+static constexpr int mostSpinRounds = 1000;
 
-void relax() {
+static void relax() {
 #if defined(__SSE__)
   _mm_pause();
 #elif defined(__aarch64__)
@@ -56,7 +56,8 @@ void relax() {
 }
 
 /// Waits by spinning until `isDone`, for `rounds` only; whether it is done.
-template <typename Predicate> bool spinUntil(int rounds, Predicate isDone) {
+template <typename Predicate>
+static bool spinUntil(int rounds, Predicate isDone) {
   for (int i = 0; i < rounds; ++i) {
     if (isDone()) {
       return true;
@@ -69,7 +70,7 @@ template <typename Predicate> bool spinUntil(int rounds, Predicate isDone) {
 /// The part of the floating point environment that results depend on: rounding
 /// and the treatment of denormal numbers. Workers take it over from the caller,
 /// or the bits of a result would depend on the thread that computed it.
-uint32_t readFloatControl() {
+static uint32_t readFloatControl() {
 #if defined(__SSE__)
   return _mm_getcsr();
 #elif defined(__aarch64__)
@@ -81,7 +82,7 @@ uint32_t readFloatControl() {
 #endif
 }
 
-void writeFloatControl(uint32_t control) {
+static void writeFloatControl(uint32_t control) {
 #if defined(__SSE__)
   _mm_setcsr(control);
 #elif defined(__aarch64__)
@@ -90,8 +91,6 @@ void writeFloatControl(uint32_t control) {
   (void)control;
 #endif
 }
-
-} // namespace
 
 std::atomic<ThreadPool *> ThreadPool::current{nullptr};
 std::atomic<bool> ThreadPool::isShutDown{false};

@@ -24,9 +24,7 @@ struct KaonExecutor {
   std::unique_ptr<Executor> executor;
 };
 
-namespace {
-
-int fail(std::string_view message, KaonError *error) {
+static int fail(std::string_view message, KaonError *error) {
   if (error) {
     size_t length = std::min(message.size(), sizeof(error->message) - 1);
     std::memcpy(error->message, message.data(), length);
@@ -36,7 +34,7 @@ int fail(std::string_view message, KaonError *error) {
 }
 
 /// Runs `body`, which returns a Status, and reports its failure or exception.
-template <typename Function> int guard(KaonError *error, Function body) {
+template <typename Function> static int guard(KaonError *error, Function body) {
   try {
     Status status = body();
     return status.ok() ? KAON_OK : fail(status.message(), error);
@@ -50,19 +48,18 @@ template <typename Function> int guard(KaonError *error, Function body) {
 }
 
 /// Checks that a pointer which the caller must give is there.
-Status checkPointer(const void *pointer, std::string_view name) {
+template <typename T>
+static Status checkPointer(T *pointer, std::string_view name) {
   return pointer ? Status::success()
                  : Status::failure(name, ": expects a pointer, but got null");
 }
 
 /// As Python's bindings: 0 stands for all, and less means nothing.
-Status checkThreads(int32_t threads) {
+static Status checkThreads(int32_t threads) {
   return threads >= 0 ? Status::success()
                       : Status::failure("threads: expects at least 0, but got ",
                                         threads);
 }
-
-} // namespace
 
 int kaon_plan_from_json(const char *json, size_t length, KaonPlan **plan,
                         KaonError *error) {
