@@ -243,8 +243,8 @@ def available_cores() -> int:
         return os.cpu_count() or 1
 
 
-BUILD_VARIABLES = frozenset({"KAON_VENV"})
-"""Read by the Makefile, not by the package."""
+BUILD_VARIABLES = frozenset({"KAON_BUILD_DIR", "KAON_VENV"})
+"""Read by the Makefile and the tests, not by the package."""
 
 
 def unknown_variables() -> dict[str, str | None]:
