@@ -43,6 +43,12 @@ CANS: list[Row] = [  # arXiv:2506.10935
     (3.2866, -2.4647, 0.5074),
     (2.2737, -1.6447, 0.4162),
 ]
+TURBO_MUON: list[Row] = [  # arXiv:2512.04632
+    (4.6051, -9.6552, 5.6769),
+    (4.7505, -6.0861, 2.1790),
+    (2.7763, -2.3190, 0.5523),
+    (2.4231, -2.2861, 0.8193),
+]
 CUBIC5: list[Row] = [  # arXiv:2606.00371
     (3.3656576, -3.3420992, 0.0),
     (2.5744352, -1.4957376, 0.0),
@@ -51,6 +57,12 @@ CUBIC5: list[Row] = [  # arXiv:2606.00371
     (2.2230472, -0.9630650, 0.0),
 ]
 DEEPSEEK_V4: list[Row] = [(3.4445, -4.7750, 2.0315)] * 8 + [(2.0, -1.5, 0.5)] * 2
+
+
+def safety(coefficients: Sequence[Row], factor: float, keep_last: bool = False) -> list[Row]:
+    """``(a, b, c)`` divided by ``(f, f^3, f^5)``, with ``keep_last`` in all rows but the last."""
+    scaled = [(a / factor, b / factor**3, c / factor**5) for a, b, c in coefficients]
+    return [*scaled[:-1], coefficients[-1]] if keep_last else scaled
 
 
 def frobenius_norm(x: Array) -> float:
@@ -207,3 +219,40 @@ def adamw_step(
     v = beta2 * state["v"] + (1 - beta2) * g * g
     denominator = np.sqrt(v) / math.sqrt(1 - beta2**t) + epsilon
     return apply(w, m / denominator, lr, lr / (1 - beta1**t), weight_decay), {"m": m, "v": v}
+
+
+def lion_step(
+    w: Array,
+    g: Array,
+    state: State,
+    t: int,
+    *,
+    lr: float = 1e-4,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    weight_decay: float = 0.0,
+) -> tuple[Array, State]:
+    """Lion (arXiv:2302.06675); ``state`` holds the momentum ``m``."""
+    u = np.sign(beta1 * state["m"] + (1 - beta1) * g)
+    return apply(w, u, lr, lr, weight_decay), {"m": beta2 * state["m"] + (1 - beta2) * g}
+
+
+def normuon_step(
+    w: Array,
+    g: Array,
+    state: State,
+    t: int,
+    *,
+    lr: float = 0.02,
+    mu: float = 0.95,
+    beta2: float = 0.95,
+    weight_decay: float = 0.0,
+    epsilon: float = 1e-10,
+) -> tuple[Array, State]:
+    """NorMuon (arXiv:2510.05491): rows divided by a running RMS, then the old norm; ``v`` is mx1."""
+    u, m = momentum(g, state["m"], mu)
+    o = newton_schulz(u)
+    v = beta2 * state["v"] + (1 - beta2) * (o * o).mean(axis=1, keepdims=True)
+    scaled = o / (np.sqrt(v) + epsilon)
+    direction = scaled * (frobenius_norm(o) / (frobenius_norm(scaled) + epsilon))
+    return apply(w, direction, lr, lr * shape_scale("original", *w.shape), weight_decay), {"m": m, "v": v}

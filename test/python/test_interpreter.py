@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+import reference_optimizers as reference
 from kaon.interpreter import (
     Interpreter,
     InterpreterError,
@@ -120,7 +120,7 @@ def test_decay_forms() -> None:
 
 # ---- against the reference optimizers
 
-TABLES = ["KJ", "YOU", "PE_RAW", "CANS", "AOL4", "CUBIC5", "DSV4"]
+TABLES = ["KELLER_JORDAN", "YOU", "POLAR_EXPRESS", "CANS", "TURBO_MUON", "CUBIC5", "DEEPSEEK_V4"]
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -129,21 +129,21 @@ TABLES = ["KJ", "YOU", "PE_RAW", "CANS", "AOL4", "CUBIC5", "DSV4"]
     "mode, epsilon, scale", [("add", 1e-7, 1.0), ("add", 1e-7, 1.01), ("max", 1e-7, 1.0), ("none", 0.0, 1.0)]
 )
 def test_newton_schulz_is_the_reference(
-    reference: ModuleType, table: str, shape: tuple[int, int], mode: str, epsilon: float, scale: float
+    table: str, shape: tuple[int, int], mode: str, epsilon: float, scale: float
 ) -> None:
     coefficients = getattr(reference, table)
     x = randn(*shape) * 0.1
-    expected = reference.ns(x, coefficients, eps=epsilon, norm=mode, norm_mul=scale)
+    expected = reference.newton_schulz(x, coefficients, epsilon, mode, scale)
     flat = [value for step in coefficients for value in step]
     assert np.allclose(newton_schulz(x, flat, mode, epsilon, scale), expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
-@pytest.mark.parametrize("form, kind", [("lerp", "lerp"), ("heavy_ball", "heavy")])
-def test_momentum_is_the_reference(reference: ModuleType, form: str, kind: str, nesterov: bool) -> None:
+@pytest.mark.parametrize("form", ["lerp", "heavy_ball"])
+def test_momentum_is_the_reference(form: str, nesterov: bool) -> None:
     g, m = randn(4, 6), randn(4, 6, seed=1)
     for ours, theirs in zip(
-        momentum(g, m, 0.9, form, nesterov), reference.momentum(g, m, 0.9, kind, nesterov), strict=True
+        momentum(g, m, 0.9, form, nesterov), reference.momentum(g, m, 0.9, form, nesterov), strict=True
     ):
         assert np.allclose(ours, theirs, rtol=1e-15, atol=1e-16)
 
