@@ -107,26 +107,13 @@ private:
     return reinterpret_cast<float *>(shared) + slot * 4;
   }
   KAON_DEVICE void loadShared(int group, float (&values)[groupSize]) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      Words4 words = loadWords(halfGroup(group, half));
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        values[4 * half + i] = floatOf(words.word[i]);
-      }
-    }
+    loadHalf(halfGroup(group, 0), values);
+    loadHalf(halfGroup(group, 1), values + groupSize / 2);
   }
   KAON_DEVICE void storeShared(int group,
                                const float (&values)[groupSize]) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      Words4 words;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        words.word[i] = bitsOf(values[4 * half + i]);
-      }
-      storeWords(halfGroup(group, half), words);
-    }
+    storeHalf(halfGroup(group, 0), values);
+    storeHalf(halfGroup(group, 1), values + groupSize / 2);
   }
 
   float inRegisters[registerGroups][groupSize];

@@ -39,6 +39,23 @@ template <typename T> KAON_DEVICE int elementsToAlignment(const T *pointer) {
                           sizeof(T));
 }
 
+/// Half a group of f32, which is one access.
+KAON_DEVICE void loadHalf(const float *pointer, float *values) {
+  Words4 words = loadWords(pointer);
+#pragma unroll
+  for (int i = 0; i < groupSize / 2; ++i) {
+    values[i] = floatOf(words.word[i]);
+  }
+}
+KAON_DEVICE void storeHalf(float *pointer, const float *values) {
+  Words4 words;
+#pragma unroll
+  for (int i = 0; i < groupSize / 2; ++i) {
+    words.word[i] = bitsOf(values[i]);
+  }
+  storeWords(pointer, words);
+}
+
 /// A whole group at an address aligned to 16 bytes.
 template <typename T>
 KAON_DEVICE void loadAligned(const T *pointer, float (&values)[groupSize]) {
@@ -51,14 +68,8 @@ KAON_DEVICE void loadAligned(const T *pointer, float (&values)[groupSize]) {
   }
 }
 KAON_DEVICE void loadAligned(const float *pointer, float (&values)[groupSize]) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    Words4 words = loadWords(pointer + 4 * half);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      values[4 * half + i] = floatOf(words.word[i]);
-    }
-  }
+  loadHalf(pointer, values);
+  loadHalf(pointer + groupSize / 2, values + groupSize / 2);
 }
 
 template <typename T>
@@ -74,15 +85,8 @@ KAON_DEVICE void storeAligned(T *pointer, const float (&values)[groupSize]) {
 }
 KAON_DEVICE void storeAligned(float *pointer,
                               const float (&values)[groupSize]) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    Words4 words;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      words.word[i] = bitsOf(values[4 * half + i]);
-    }
-    storeWords(pointer + 4 * half, words);
-  }
+  storeHalf(pointer, values);
+  storeHalf(pointer + groupSize / 2, values + groupSize / 2);
 }
 
 /// The first `count` elements of a group at any address; the other values
