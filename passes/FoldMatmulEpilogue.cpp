@@ -1,11 +1,11 @@
-//===-- FoldMatmulEpilogue.cpp - products absorb what follows
-//---------------===//
+//===-- FoldMatmulEpilogue.cpp - products absorb what follows -------------===//
 //
 // Numeric class: reassociating.
 //
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Matchers.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "passes/Passes.h"
@@ -45,12 +45,31 @@ static bool isMarkedSymmetric(Value matrix) {
   return product && product.getSymmetric();
 }
 
-/// A factor that stays absent while it is one.
-static Value multiply(OpBuilder &builder, Location loc, Value a, Value b) {
-  if (!a || !b) {
-    return a ? a : b;
+/// The factor of a product with factor `alpha` that is scaled by a matrix of
+/// equal numbers, if there is one that does the same. Two factors that are
+/// harmless one after the other may overflow or vanish as one, and then a zero
+/// product becomes NaN: only constants are multiplied, and only to a normal
+/// number of the element type.
+static std::optional<double> combineFactors(Value scale, Value alpha) {
+  std::optional<double> first = getSplatConstant(scale);
+  FloatAttr second;
+  if (!first || !matchPattern(alpha, m_Constant(&second))) {
+    return std::nullopt;
   }
-  return arith::MulFOp::create(builder, loc, a, b);
+  auto element = cast<FloatType>(getMatrixType(scale).getElementType());
+  auto isNormal = [&](double number) {
+    APFloat rounded(number);
+    bool losesInfo = false;
+    rounded.convert(element.getFloatSemantics(), APFloat::rmNearestTiesToEven,
+                    &losesInfo);
+    return rounded.isNormal();
+  };
+  double product = *first * second.getValueAsDouble();
+  if (isNormal(*first) && isNormal(second.getValueAsDouble()) &&
+      isNormal(product)) {
+    return product;
+  }
+  return std::nullopt;
 }
 
 static Value negate(OpBuilder &builder, Location loc, Value factor) {
@@ -74,7 +93,10 @@ static void replaceByProduct(PatternRewriter &rewriter, Operation *op,
 
 namespace {
 
-/// s * (alpha A B + beta C)  ->  (s alpha) A B + (s beta) C
+/// s * (alpha A B)  ->  (s alpha) A B
+///
+/// A product with an addend is left alone: its terms may cancel, and scaled one
+/// by one they may not be numbers any more.
 struct FoldScale : OpRewritePattern<arith::MulFOp> {
   using OpRewritePattern::OpRewritePattern;
 
@@ -83,24 +105,29 @@ struct FoldScale : OpRewritePattern<arith::MulFOp> {
     for (auto [scale, matrix] : {std::pair(op.getLhs(), op.getRhs()),
                                  std::pair(op.getRhs(), op.getLhs())}) {
       MatmulOp product = getOwnProduct(matrix);
-      if (!product || !isSplat(scale)) {
+      if (!product || product.getAddend() || !isSplat(scale)) {
         continue;
       }
-      Value scalar = getSplatScalar(rewriter, scale);
-      Value alpha = multiply(rewriter, op.getLoc(), scalar, product.getAlpha());
-      Value beta = product.getBeta() ? multiply(rewriter, op.getLoc(), scalar,
-                                                product.getBeta())
-                                     : Value();
-      replaceByProduct(rewriter, op, product, alpha, beta, product.getAddend());
+      // Nothing is created for a match that fails.
+      Value alpha;
+      if (!product.getAlpha()) {
+        alpha = getSplatScalar(rewriter, scale);
+      } else if (std::optional<double> combined =
+                     combineFactors(scale, product.getAlpha())) {
+        alpha = createScalar(rewriter, op.getLoc(), *combined);
+      } else {
+        continue;
+      }
+      replaceByProduct(rewriter, op, product, alpha, Value(), Value());
       return success();
     }
     return rewriter.notifyMatchFailure(
-        op, "no host scalar times a product with one use");
+        op, "no host scalar times a product with one use, no addend and no "
+            "factor that it cannot join");
   }
 };
 
-/// alpha A B +- t C  ->  one product with an addend, and so for t C +- alpha A
-/// B
+/// alpha A B +- t C, t C +- alpha A B  ->  one product with an addend
 template <typename SumOp> struct FoldSum : OpRewritePattern<SumOp> {
   using OpRewritePattern<SumOp>::OpRewritePattern;
 

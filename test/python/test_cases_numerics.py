@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import kaon
+import kaon.language as kl
 import numpy as np
 import pytest
 import torch
@@ -354,3 +356,38 @@ def test_b12_experts_are_a_batch() -> None:
     optimizer.step()
     for index, oracle in enumerate(oracles):
         assert relative_error(weight.detach()[index], oracle.w) < 1e-12
+
+
+# -- scalings of products ---------------------------------------------------------------------------------------------
+
+
+@kaon.update
+def scaled_twice(
+    w: kl.param, g: kl.grad, lr: kl.scalar, first: kl.scalar = 1.0, second: kl.scalar = 1.0
+) -> tuple[Any, ...]:
+    y = ((g @ g.T) * first) * second
+    return w - lr * (y @ w)
+
+
+@kaon.update
+def scaled_by_constants(
+    w: kl.param, g: kl.grad, lr: kl.scalar, *, first: kl.constexpr = 1.0, second: kl.constexpr = 1.0
+) -> tuple[Any, ...]:
+    y = ((g @ g.T) * first) * second
+    return w - lr * (y @ w)
+
+
+@pytest.mark.parametrize("update", [scaled_twice, scaled_by_constants], ids=lambda update: update.name)
+@pytest.mark.parametrize(
+    ("size", "first", "second"),
+    [(0.0, 1e30, 1e30), (1e-20, 1e20, 1e20), (1e15, 1e-30, 1e-30), (1.0, 1e-30, 1e30), (1.0, 3.0, 0.5)],
+)
+def test_scalings_of_a_product_are_as_safe_as_one_by_one(update: Any, size: float, first: float, second: float) -> None:
+    """Two factors that float32 holds may make one that it does not: infinite, and times zero not a number, or zero."""
+    parameter = nn.Parameter(torch.ones(4, 6))
+    parameter.grad = torch.full((4, 6), size)
+    y = parameter.grad @ parameter.grad.T
+    expected = torch.ones(4, 6) - (y * first * second) @ torch.ones(4, 6)
+    kaon.optimizer(update)([parameter], lr=1.0, first=first, second=second, rules=matrix_rules()).step()
+    assert expected.isfinite().all()
+    torch.testing.assert_close(parameter.detach(), expected, rtol=1e-4, atol=0.0)

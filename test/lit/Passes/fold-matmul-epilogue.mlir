@@ -21,12 +21,14 @@ func.func @polynomial(%a: tensor<4x4xf32>, %b: f64, %c: f64) -> tensor<4x4xf32> 
 
 // -----
 
-// a * X + B X, then scaled: both factors are.
+// a * X + B X, then scaled. The two may cancel where one of them, scaled, is no
+// number any more: the scale stays.
 // CHECK-LABEL: func.func @scaled
 // CHECK-SAME: %[[B:.*]]: tensor<4x4xf64>, %[[X:.*]]: tensor<4x6xf64>, %[[S:.*]]: f64
 // CHECK-DAG: %[[A:.*]] = arith.constant 1.5{{.*}} : f64
-// CHECK-DAG: %[[AS:.*]] = arith.mulf %[[S]], %[[A]] : f64
-// CHECK: kaon.matmul %[[B]], %[[X]] alpha %[[S]] beta %[[AS]] %[[X]]
+// CHECK-DAG: %[[FILL:.*]] = tensor.splat %[[S]]
+// CHECK-DAG: %[[P:.*]] = kaon.matmul %[[B]], %[[X]] beta %[[A]] %[[X]]
+// CHECK: arith.mulf %[[FILL]], %[[P]]
 func.func @scaled(%b: tensor<4x4xf64>, %x: tensor<4x6xf64>, %s: f64) -> tensor<4x6xf64> {
   %a = arith.constant dense<1.5> : tensor<4x6xf64>
   %ax = arith.mulf %a, %x : tensor<4x6xf64>
@@ -77,4 +79,62 @@ func.func @kept(%a: tensor<4x4xf32>, %x: tensor<4x4xf32>, %s: tensor<1x1xf32>)
   %g = kaon.matmul %a, %a transpose_b symmetric : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
   %f = arith.addf %g, %x : tensor<4x4xf32>
   return %p, %d, %e, %f : tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>
+}
+
+// -----
+
+// A second factor joins the first one if both are constants, and so is their
+// product, as a normal number of the element type.
+// CHECK-LABEL: func.func @constants
+// CHECK-SAME: %[[A:.*]]: tensor<4x4xf32>
+// CHECK-DAG: %[[SIX:.*]] = arith.constant 6.0{{.*}} : f64
+// CHECK: %[[R:.*]] = kaon.matmul %[[A]], %[[A]] alpha %[[SIX]] :
+// CHECK-NEXT: return %[[R]]
+func.func @constants(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
+  %two = arith.constant dense<2.0> : tensor<4x4xf32>
+  %three = arith.constant dense<3.0> : tensor<4x4xf32>
+  %p = kaon.matmul %a, %a : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %q = arith.mulf %p, %two : tensor<4x4xf32>
+  %r = arith.mulf %three, %q : tensor<4x4xf32>
+  return %r : tensor<4x4xf32>
+}
+
+// -----
+
+// 1e60 is no f32, 1e-60 is zero in f32: a zero product would become NaN, a large
+// one would vanish.
+// CHECK-LABEL: func.func @extreme
+// CHECK-DAG: %[[LARGE:.*]] = arith.constant dense<{{1.*e\+30}}> : tensor<4x4xf32>
+// CHECK-DAG: %[[SMALL:.*]] = arith.constant dense<{{1.*e-30|9.*e-31}}> : tensor<4x4xf32>
+// CHECK-DAG: %[[P:.*]] = kaon.matmul %{{.*}}, %{{.*}} alpha %{{.*}} :
+// CHECK-DAG: arith.mulf %[[P]], %[[LARGE]]
+// CHECK-DAG: %[[Q:.*]] = kaon.matmul %{{.*}}, %{{.*}} transpose_a alpha %{{.*}} :
+// CHECK-DAG: arith.mulf %[[Q]], %[[SMALL]]
+func.func @extreme(%a: tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<4x4xf32>) {
+  %large = arith.constant dense<1.0e+30> : tensor<4x4xf32>
+  %small = arith.constant dense<1.0e-30> : tensor<4x4xf32>
+  %p = kaon.matmul %a, %a : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %q = arith.mulf %p, %large : tensor<4x4xf32>
+  %r = arith.mulf %q, %large : tensor<4x4xf32>
+  %s = kaon.matmul %a, %a transpose_a : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %t = arith.mulf %s, %small : tensor<4x4xf32>
+  %u = arith.mulf %t, %small : tensor<4x4xf32>
+  return %r, %u : tensor<4x4xf32>, tensor<4x4xf32>
+}
+
+// -----
+
+// What two run-time scalars make together is not known.
+// CHECK-LABEL: func.func @run_time
+// CHECK-SAME: %[[A:.*]]: tensor<4x4xf64>, %[[S:.*]]: f64, %[[T:.*]]: f64
+// CHECK-DAG: %[[FILL:.*]] = tensor.splat %[[T]]
+// CHECK-DAG: %[[P:.*]] = kaon.matmul %[[A]], %[[A]] alpha %[[S]] :
+// CHECK: arith.mulf %[[P]], %[[FILL]]
+func.func @run_time(%a: tensor<4x4xf64>, %s: f64, %t: f64) -> tensor<4x4xf64> {
+  %p = kaon.matmul %a, %a : (tensor<4x4xf64>, tensor<4x4xf64>) -> tensor<4x4xf64>
+  %ss = tensor.splat %s : tensor<4x4xf64>
+  %q = arith.mulf %p, %ss : tensor<4x4xf64>
+  %ts = tensor.splat %t : tensor<4x4xf64>
+  %r = arith.mulf %q, %ts : tensor<4x4xf64>
+  return %r : tensor<4x4xf64>
 }

@@ -27,8 +27,8 @@
 // CHECK-NOT: kaon.launch
 // CHECK: kaon.matmul {{.*}} symmetric packed sizes [48, 48, 48] alpha %{{.*}} beta %{{.*}} %[[A1]]
 // CHECK-NOT: kaon.launch
-// CHECK: %[[O:.*]] = kaon.matmul {{.*}} packed sizes [48, 96, 48] alpha %{{.*}} beta %{{.*}} %[[X1]]
-// CHECK-NEXT: %[[W:.*]] = kaon.launch @[[$APPLY:kernel_[0-9a-f]+]] ins(%{{.*}}, %[[O]] : {{.*}} {kaon.buffers = [#kaon.buffer<param, 0>]}
+// CHECK: %[[O:.*]] = kaon.matmul {{.*}} packed sizes [48, 96, 48] beta %{{.*}} %[[X1]]
+// CHECK-NEXT: %[[W:.*]] = kaon.launch @[[$APPLY:kernel_[0-9a-f]+]] ins(%[[O]], %{{.*}} : {{.*}} {kaon.buffers = [#kaon.buffer<param, 0>]}
 // CHECK-NEXT: return %[[W]], %[[M]]#0
 
 // CHECK-LABEL: kaon.program @step period 3
