@@ -1,5 +1,4 @@
-//===-- FuseKernels.cpp - kernels of one pass over memory
-//-------------------===//
+//===-- FuseKernels.cpp - kernels of one pass over memory -----------------===//
 //
 // Three steps: reductions of the whole matrix become row reductions plus one
 // over a vector; an analysis decides which values are stored, and in which
@@ -18,8 +17,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "mlir/IR/Remarks.h"
 #include "passes/Passes.h"
@@ -27,7 +24,6 @@
 
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/SmallSet.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 namespace kaon {
 #define GEN_PASS_DEF_FUSEKERNELSPASS
@@ -134,7 +130,9 @@ static bool needsTwoLevels(ReduceOp op) {
 }
 
 /// A transpose of a vector is a view of memory without gaps, which the caller's
-/// parameter and gradient need not be: such a vector is copied first.
+/// parameter and gradient need not be: such a vector is copied first. A state
+/// may be viewed, because the executor refuses one that has gaps where a launch
+/// views it as a row.
 static void materializeViewedArguments(func::FuncOp update) {
   for (TransposeOp transpose : update.getOps<TransposeOp>()) {
     auto argument = dyn_cast<BlockArgument>(transpose.getInput());
@@ -190,7 +188,7 @@ private:
 
   /// What computing a value in a kernel takes.
   struct Cone {
-    llvm::SmallSetVector<Value, 8> fullLoads;
+    size_t fullLoads = 0;
     bool hasReduction = false;
     bool readsOverwritten = false;
   };
@@ -213,7 +211,7 @@ private:
   void assignKernels();
   bool storeWhatShowsTheDomain();
   bool storeWhatIsDearToRecompute();
-  void findCone(Value value, unsigned stage, Shape domain, Cone &cone) const;
+  Cone findCone(Value root, unsigned stage, Shape domain) const;
   bool store(Value value) { return roots.insert(value).second; }
   /// Stores a value, and does not let the kernel that computes it use it.
   bool cut(Value value) {
@@ -243,6 +241,9 @@ FusionPlan::FusionPlan(func::FuncOp update) : update(update) {
     }
   }
   collectRoots();
+  // Every round but the last makes a value a root or a cut, which it stays, so
+  // that there are at most two rounds per op; each is quadratic in the number
+  // of ops at worst.
   do {
     while (assignStages()) {
     }
@@ -442,25 +443,27 @@ void FusionPlan::assignKernels() {
   }
 }
 
-void FusionPlan::findCone(Value value, unsigned stage, Shape domain,
-                          Cone &cone) const {
-  if (!getMatrixType(value)) {
-    return;
-  }
-  if (isLoaded(value, stage)) {
-    if (getShape(value) == domain) {
-      cone.fullLoads.insert(value);
+FusionPlan::Cone FusionPlan::findCone(Value root, unsigned stage,
+                                      Shape domain) const {
+  Cone cone;
+  // Each value once: there may be exponentially many ways to reach one.
+  llvm::SmallSetVector<Value, 16> values;
+  values.insert(root);
+  for (size_t i = 0; i < values.size(); ++i) {
+    Value value = values[i];
+    if (isLoaded(value, stage)) {
+      cone.fullLoads += getShape(value) == domain;
+      auto overwritten = overwrittenAt.find(value);
+      cone.readsOverwritten |=
+          overwritten != overwrittenAt.end() && overwritten->second < stage;
+      continue;
     }
-    auto overwritten = overwrittenAt.find(value);
-    cone.readsOverwritten |=
-        overwritten != overwrittenAt.end() && overwritten->second < stage;
-    return;
+    Operation *op = value.getDefiningOp();
+    cone.hasReduction |= isa<ReduceOp>(op);
+    values.insert_range(
+        llvm::make_filter_range(op->getOperands(), getMatrixType));
   }
-  Operation *op = value.getDefiningOp();
-  cone.hasReduction |= isa<ReduceOp>(op);
-  for (Value operand : op->getOperands()) {
-    findCone(operand, stage, domain, cone);
-  }
+  return cone;
 }
 
 /// A launch runs over the largest sizes among its operands and results. A
@@ -481,13 +484,20 @@ bool FusionPlan::storeWhatShowsTheDomain() {
       if (loaded) {
         continue;
       }
-      if (auto reduce = value.getDefiningOp<ReduceOp>()) {
+      auto reduce = value.getDefiningOp<ReduceOp>();
+      if (reduce && getShape(reduce.getInput()) == kernel.domain) {
         hidden = reduce.getInput();
       }
       cone.insert_range(llvm::make_filter_range(
           value.getDefiningOp()->getOperands(), getMatrixType));
     }
-    if (seen != kernel.domain && store(hidden)) {
+    if (seen == kernel.domain) {
+      continue;
+    }
+    // A domain is a root's shape, which has been seen, or else the shape that
+    // reductions of the kernel run over.
+    assert(hidden && "a domain that neither a root nor a reduction has");
+    if (store(hidden)) {
       return true;
     }
   }
@@ -523,14 +533,13 @@ bool FusionPlan::storeWhatIsDearToRecompute() {
       if (kernel.stage == stage) {
         continue;
       }
-      Cone cone;
-      findCone(value, kernel.stage, kernel.domain, cone);
+      Cone cone = findCone(value, kernel.stage, kernel.domain);
       // Reading an argument before it is overwritten beats keeping a copy of
       // it.
       bool beatsCopy = cone.readsOverwritten && !isSplat(value);
-      bool dear = users.size() > 1 &&
-                  (cone.hasReduction ? isa<ReduceOp>(op)
-                                     : cone.fullLoads.size() > maxLoads);
+      bool dear =
+          users.size() > 1 &&
+          (cone.hasReduction ? isa<ReduceOp>(op) : cone.fullLoads > maxLoads);
       if ((beatsCopy || dear) && store(value)) {
         return true;
       }
