@@ -1,5 +1,4 @@
-//===-- OutlineKernels.cpp - one function per distinct kernel
-//---------------===//
+//===-- OutlineKernels.cpp - one function per distinct kernel -------------===//
 //
 // Numeric class: bitwise.
 //

@@ -1,5 +1,4 @@
-//===-- Outliner.cpp - kernels become functions
-//-----------------------------===//
+//===-- Outliner.cpp - kernels become functions ---------------------------===//
 
 #include "passes/Outliner.h"
 
@@ -132,17 +131,41 @@ func::FuncOp ShapeEraser::build() {
   return function;
 }
 
+static bool isSameFunction(Operation *a, Operation *b) {
+  return OperationEquivalence::isEquivalentTo(
+      a, b, OperationEquivalence::IgnoreLocations);
+}
+
 LaunchOp Outliner::outline(KernelOp kernel) {
   func::FuncOp function = ShapeEraser(kernel).build();
   // The text without locations names the function: equal kernels share it, here
-  // and in every other module.
+  // and in every other module. Its form is fixed, whatever the tool's flags
+  // say.
   std::string text;
-  llvm::raw_string_ostream(text) << *function;
-  std::string name = llvm::formatv("kernel_{0:x-16}", llvm::xxh3_64bits(text));
-  if (symbols.lookup(name)) {
+  llvm::raw_string_ostream os(text);
+  function->print(os, OpPrintingFlags()
+                          .enableDebugInfo(false)
+                          .printGenericOpForm(false)
+                          .printNameLocAsPrefix(false)
+                          .printUniqueSSAIDs(false)
+                          .printValueUsers(false)
+                          .useLocalScope());
+  std::string hashed =
+      llvm::formatv("kernel_{0:x-16}", llvm::xxh3_64bits(text));
+  std::string name = hashed;
+  function.setSymName(name);
+  Operation *existing = symbols.lookup(name);
+  for (unsigned suffix = 1; existing && !isSameFunction(existing, function);
+       ++suffix) {
+    // Something else has the name; it decides neither which kernel runs nor
+    // whether there is one.
+    name = hashed + "_" + std::to_string(suffix);
+    function.setSymName(name);
+    existing = symbols.lookup(name);
+  }
+  if (existing) {
     function.erase();
   } else {
-    function.setSymName(name);
     symbols.insert(function, module.getBody()->end());
   }
   OpBuilder builder(kernel);

@@ -1,5 +1,4 @@
-//===-- Outliner.h - kernels become functions --------------------*- C++
-//-*-===//
+//===-- Outliner.h - kernels become functions -------------------*- C++ -*-===//
 //
 // Shared by the pass that outlines kernels and the one that, planning memory,
 // finds that a copy is needed.

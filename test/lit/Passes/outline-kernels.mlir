@@ -1,4 +1,11 @@
 // RUN: kaon-opt %s -kaon-outline-kernels | FileCheck %s
+// RUN: kaon-opt %s -kaon-outline-kernels > %t.plain
+// RUN: kaon-opt %s -kaon-outline-kernels -mlir-print-debuginfo | kaon-opt > %t.debuginfo
+// RUN: kaon-opt %s -kaon-outline-kernels -mlir-print-op-generic | kaon-opt > %t.generic
+// RUN: kaon-opt %s -kaon-outline-kernels -mlir-use-nameloc-as-prefix | kaon-opt > %t.names
+// RUN: diff %t.plain %t.debuginfo
+// RUN: diff %t.plain %t.generic
+// RUN: diff %t.plain %t.names
 
 // Kernels that differ in shapes and names only are one function.
 // CHECK-LABEL: func.func @small
