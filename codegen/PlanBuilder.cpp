@@ -68,35 +68,8 @@ static FailureOr<MatrixType> convertMatrixType(Type type) {
 }
 
 //===----------------------------------------------------------------------===//
-// Costs
+// Work of one thread
 //===----------------------------------------------------------------------===//
-
-/// Floating point operations of a kernel whose shapes are erased, run over a
-/// matrix of `sizes`.
-static int64_t countKernelFlops(func::FuncOp kernel, ArrayRef<int64_t> sizes) {
-  auto countElements = [&](Type type) -> int64_t {
-    auto tensor = dyn_cast<RankedTensorType>(type);
-    if (!tensor) {
-      return 0;
-    }
-    int64_t elements = 1;
-    for (auto [dim, size] : llvm::zip(tensor.getShape(), sizes)) {
-      elements *= ShapedType::isDynamic(dim) ? size : dim;
-    }
-    return elements;
-  };
-  int64_t flops = 0;
-  kernel.walk([&](Operation *op) {
-    if (auto reduce = dyn_cast<ReduceOp>(op)) {
-      flops += countElements(reduce.getInput().getType());
-    } else if (op->hasTrait<OpTrait::Elementwise>() &&
-               !isa<CastOpInterface>(op)) {
-      flops += (isa<math::FmaOp>(op) ? 2 : 1) *
-               countElements(op->getResult(0).getType());
-    }
-  });
-  return flops;
-}
 
 /// Items that one thread takes at a time, given the work of all.
 static int64_t chooseGrain(runtime::Schedule schedule,
@@ -269,7 +242,11 @@ LogicalResult ScalarBuilder::translate(Operation *op) {
             return translateComparison(compare.getPredicate(), sources[0],
                                        sources[1]);
           })
-          .Case([&](arith::CmpIOp compare) {
+          .Case([&](arith::CmpIOp compare) -> std::optional<int32_t> {
+            // Truth is -1 as an i1, and 1 here: order is not the same.
+            if (compare.getLhs().getType().isInteger(1)) {
+              return std::nullopt;
+            }
             return translateComparison(compare.getPredicate(), sources[0],
                                        sources[1]);
           })
@@ -348,7 +325,6 @@ private:
   LogicalResult translatePack(PackOp op);
   LogicalResult translateProduct(MatmulOp op);
   LogicalResult translateTranspose(TransposeOp op);
-  LogicalResult checkReturn(func::ReturnOp op);
 
   LogicalResult addLaunch(Operation *op, StringRef kernel,
                           runtime::Schedule schedule, ValueRange inputs,
@@ -525,16 +501,45 @@ FailureOr<CpuTargetAttr> SequenceBuilder::getTarget(Operation *op) {
                            << " on the module";
 }
 
+/// Width of a sliver.
+static int64_t getTile(CpuTargetAttr target, PackSide side,
+                       RankedTensorType type) {
+  return side == PackSide::Lhs
+             ? target.getMr()
+             : cpu::tileColumns(target.getNr(), type.getElementTypeBitWidth());
+}
+
+/// Verifies that slivers of `extent` vectors of length `depth` have exactly the
+/// room that the target's kernels write and read.
+static LogicalResult verifySlivers(Operation *op, StringRef what, Value packed,
+                                   CpuTargetAttr target, PackSide side,
+                                   int64_t extent, int64_t depth) {
+  auto type = cast<RankedTensorType>(packed.getType());
+  int64_t tile = getTile(target, side, type);
+  auto expected =
+      RankedTensorType::get({cpu::packedSlivers(extent, tile),
+                             cpu::roundUp(depth, cpu::packedDepthUnit) * tile},
+                            type.getElementType());
+  if (type == expected) {
+    return success();
+  }
+  return op->emitOpError() << "expects " << what << " of type " << expected
+                           << " for the module's "
+                           << KaonDialect::getCpuAttrName() << ", but got "
+                           << type;
+}
+
 LogicalResult SequenceBuilder::translatePack(PackOp op) {
   FailureOr<CpuTargetAttr> target = getTarget(op);
   if (failed(target)) {
     return failure();
   }
-  bool isLhs = op.getSide() == PackSide::Lhs;
-  int64_t bits = op.getInput().getType().getElementTypeBitWidth();
-  int64_t tile =
-      isLhs ? target->getMr() : cpu::tileColumns(target->getNr(), bits);
   int64_t extent = op.getOuterSize();
+  if (failed(verifySlivers(op, "slivers", op.getResult(), *target, op.getSide(),
+                           extent, op.getDepth()))) {
+    return failure();
+  }
+  int64_t tile = getTile(*target, op.getSide(), op.getInput().getType());
   return addLaunch(op, cpu::getLibraryCall(op)->symbol(),
                    runtime::Schedule::Pack, op.getInput(), {},
                    {extent, op.getDepth()}, cpu::packedSlivers(extent, tile),
@@ -551,6 +556,12 @@ LogicalResult SequenceBuilder::translateProduct(MatmulOp op) {
     return failure();
   }
   auto [m, n, k] = op.getProductSizes();
+  if (failed(verifySlivers(op, "left slivers", op.getLhs(), *target,
+                           PackSide::Lhs, m, k)) ||
+      failed(verifySlivers(op, "right slivers", op.getRhs(), *target,
+                           PackSide::Rhs, n, k))) {
+    return failure();
+  }
   SmallVector<Value, 3> inputs{op.getLhs(), op.getRhs()};
   if (op.getAddend()) {
     inputs.push_back(op.getAddend());
@@ -563,7 +574,7 @@ LogicalResult SequenceBuilder::translateProduct(MatmulOp op) {
       op, cpu::getLibraryCall(op)->symbol(), runtime::Schedule::Matmul, inputs,
       {alpha, beta}, {m, n, k},
       cpu::matmulItems(m, n, target->getBlock(), op.getSymmetric()),
-      op.getFlops());
+      countProductFlops(op));
 }
 
 LogicalResult SequenceBuilder::translateTranspose(TransposeOp op) {
@@ -581,27 +592,6 @@ LogicalResult SequenceBuilder::translateTranspose(TransposeOp op) {
                    /*flops=*/0);
 }
 
-/// Checks that what the update returns is where the parameter and the states
-/// live.
-LogicalResult SequenceBuilder::checkReturn(func::ReturnOp op) {
-  SmallVector<unsigned> targets = getArgumentsWithRole(update, Role::Param);
-  llvm::append_range(targets, getArgumentsWithRole(update, Role::State));
-  if (op.getNumOperands() != targets.size()) {
-    return op.emitOpError()
-           << "expects the new parameter and " << targets.size() - 1
-           << " new states, but got " << op.getNumOperands() << " values";
-  }
-  for (auto [index, target, value] :
-       llvm::enumerate(targets, op.getOperands())) {
-    if (!(places.lookup(value) == places.lookup(update.getArgument(target)))) {
-      return op.emitOpError()
-             << "expects value #" << index << " where argument #" << target
-             << " lives, but it is elsewhere";
-    }
-  }
-  return success();
-}
-
 LogicalResult SequenceBuilder::translate(Operation *op) {
   return llvm::TypeSwitch<Operation *, LogicalResult>(op)
       .Case([&](LaunchOp launch) { return translateLaunch(launch); })
@@ -609,7 +599,7 @@ LogicalResult SequenceBuilder::translate(Operation *op) {
       .Case([&](MatmulOp product) { return translateProduct(product); })
       .Case(
           [&](TransposeOp transpose) { return translateTranspose(transpose); })
-      .Case([&](func::ReturnOp terminator) { return checkReturn(terminator); })
+      .Case([&](func::ReturnOp) { return success(); })
       .Default([&](Operation *) -> LogicalResult {
         bool isHostScalar = op->getNumResults() == 1 &&
                             !isMatrix(op->getResult(0)) &&
@@ -642,6 +632,10 @@ FailureOr<runtime::Sequence> SequenceBuilder::build() {
     if (failed(translate(&op))) {
       return failure();
     }
+  }
+  // Whoever edits a planned module by hand may not be right about memory.
+  if (failed(checkBuffers(update))) {
+    return failure();
   }
   return std::move(sequence);
 }

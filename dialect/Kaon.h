@@ -26,9 +26,6 @@ class BucketOp;
 class ParameterOp;
 class PhaseOp;
 
-/// Bytes moved by an op that reads every tensor operand once and writes every
-/// tensor result once; 64-bit and 32-bit host scalars count as nothing.
-int64_t getMovedBytes(mlir::Operation *op);
 } // namespace kaon
 
 #include "dialect/KaonDialect.h.inc"
@@ -36,7 +33,6 @@ int64_t getMovedBytes(mlir::Operation *op);
 
 #define GET_ATTRDEF_CLASSES
 #include "dialect/KaonAttrs.h.inc"
-#include "dialect/KaonInterfaces.h.inc"
 
 #define GET_OP_CLASSES
 #include "dialect/KaonOps.h.inc"
@@ -50,6 +46,14 @@ void registerAllDialects(mlir::DialectRegistry &registry);
 /// The shape that reducing `shape` along `along` leaves.
 llvm::SmallVector<int64_t, 2> getReducedShape(llvm::ArrayRef<int64_t> shape,
                                               Along along);
+
+/// Elements that a matrix may have at most: more than any memory holds, and few
+/// enough that bytes and operations of a product never overflow.
+inline constexpr int64_t maxMatrixElements = int64_t(1) << 40;
+
+/// Whether a matrix has no more elements than that, as far as its sizes are
+/// known.
+bool hasBoundedSize(mlir::RankedTensorType type);
 
 //===----------------------------------------------------------------------===//
 // Functions
@@ -73,28 +77,57 @@ llvm::SmallVector<unsigned> getArgumentsWithRole(mlir::func::FuncOp function,
                                                  Role role);
 
 //===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+/// Alignment of buffers in the workspace in bytes: one cache line.
+inline constexpr int64_t bufferAlignment = 64;
+
+/// Bytes of a matrix of static shape, stored without gaps.
+int64_t getMatrixBytes(mlir::RankedTensorType type);
+
+/// Whether an op's result shares its operand's memory.
+bool isView(mlir::Operation *op);
+
+/// The value whose memory a value shares; itself if it is no view.
+mlir::Value getViewed(mlir::Value value);
+
+/// Whether an op may write a result over one of its operands, because it has
+/// read each element before it writes it: a launch over an operand of the
+/// result's type, a product over its addend, if no other operand lies there.
+bool mayOverwrite(mlir::OpOperand &operand, mlir::OpResult result);
+
+/// An argument that an update replaces, and where it lives.
+struct UpdateTarget {
+  mlir::BlockArgument argument;
+  BufferAttr buffer;
+};
+
+/// The parameter and the states, in the order in which an update returns them.
+llvm::SmallVector<UpdateTarget> getUpdateTargets(mlir::func::FuncOp update);
+
+/// Executes an update symbolically: every result fits into the memory that
+/// `kaon.buffers` names, every operand is still in the memory it was written to
+/// when it is read, and what is returned is where the update's targets live.
+mlir::LogicalResult checkBuffers(mlir::func::FuncOp update);
+
+//===----------------------------------------------------------------------===//
 // Costs
 //===----------------------------------------------------------------------===//
 
-/// What executing something costs.
-struct Cost {
-  int64_t flops = 0;
-  int64_t bytes = 0;
+/// Bytes moved by an op that reads every matrix operand once and writes every
+/// matrix result once; shapes that are not known count as nothing.
+int64_t getMovedBytes(mlir::Operation *op);
 
-  Cost &operator+=(const Cost &other) {
-    flops += other.flops;
-    bytes += other.bytes;
-    return *this;
-  }
-};
+/// Floating-point operations of a kernel whose shapes are erased, run over a
+/// matrix of `sizes`. An addition, multiplication, division, root or comparison
+/// is one, a fused multiply-add is two, a conversion is none.
+int64_t countKernelFlops(mlir::func::FuncOp kernel,
+                         llvm::ArrayRef<int64_t> sizes);
 
-/// Cost of one op, nested ones included: what its CostModelOpInterface says, or
-/// for elementwise upstream ops on tensors one operation per element. Both
-/// regions of `kaon.every` are an alternative, of which the dearer counts.
-Cost estimateCost(mlir::Operation *op);
-
-/// Cost of a function's body.
-Cost estimateCost(mlir::func::FuncOp function);
+/// Floating-point operations of a product and its epilogue. A symmetric result
+/// counts the elements on and below the diagonal only.
+int64_t countProductFlops(MatmulOp product);
 
 } // namespace kaon
 

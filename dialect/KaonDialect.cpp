@@ -22,7 +22,6 @@ using namespace kaon;
 
 #include "dialect/KaonDialect.cpp.inc"
 #include "dialect/KaonEnums.cpp.inc"
-#include "dialect/KaonInterfaces.cpp.inc"
 
 #define GET_ATTRDEF_CLASSES
 #include "dialect/KaonAttrs.cpp.inc"

@@ -7,6 +7,7 @@
 #ifndef KAON_DIALECT_KAONDIALECT_TD
 #define KAON_DIALECT_KAONDIALECT_TD
 
+include "mlir/Interfaces/SideEffectInterfaces.td"
 include "mlir/IR/OpBase.td"
 
 def KaonDialect : Dialect {
@@ -49,6 +50,10 @@ def KaonDialect : Dialect {
     | `kaon.workspace` | update | bytes of scratch memory that one matrix needs |
     | `kaon.cpu` | module | what is known of the processor the module is compiled for |
 
+    Ops that carry `kaon.buffers` are statements rather than functions: each has
+    memory effects, and is right only where it stands. Planned IR is not to be
+    reordered; `kaon-plan-memory` and every step plan that is built check it.
+
     Version log:
       * 0.1.0: update math, programs, kernels.
   }];
@@ -75,6 +80,11 @@ def KaonDialect : Dialect {
 //===----------------------------------------------------------------------===//
 // Base classes and type constraints
 //===----------------------------------------------------------------------===//
+
+// A function of its operands, until `kaon.buffers` says which memory it reads and
+// writes: then it may not be merged, dropped or moved any more.
+def Kaon_PureUntilPlanned : TraitList<[
+    AlwaysSpeculatable, DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]>;
 
 class Kaon_Op<string mnemonic, list<Trait> traits = []>
     : Op<KaonDialect, mnemonic, traits>;

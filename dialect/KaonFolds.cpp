@@ -49,7 +49,7 @@ OpFoldResult NormalizeOp::fold(FoldAdaptor) {
 }
 
 OpFoldResult ReduceOp::fold(FoldAdaptor) {
-  // Every result is made of a single element.
+  // A sum of one element is that element, sign of zero included.
   if (getInput().getType() == getResult().getType()) {
     ArrayRef<int64_t> shape = getInput().getType().getShape();
     bool oneEach = (getAlong() == Along::Row || shape[0] == 1) &&

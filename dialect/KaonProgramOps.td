@@ -10,7 +10,6 @@
 
 include "dialect/KaonAttrs.td"
 include "dialect/KaonDialect.td"
-include "dialect/KaonInterfaces.td"
 include "mlir/IR/OpAsmInterface.td"
 include "mlir/IR/SymbolInterfaces.td"
 include "mlir/Interfaces/InferTypeOpInterface.td"
@@ -138,7 +137,7 @@ def Kaon_BucketOp : Kaon_Op<"bucket", [
 
 def Kaon_KernelOp : Kaon_Op<"kernel", [
     AttrSizedOperandSegments, IsolatedFromAbove, RecursiveMemoryEffects, RecursivelySpeculatable,
-    SingleBlock, DeclareOpInterfaceMethods<CostModelOpInterface>]> {
+    SingleBlock]> {
   let summary = "A region that is one pass over memory";
   let description = [{
     The body receives the inputs and the host scalars as block arguments, and
@@ -173,7 +172,8 @@ def Kaon_KernelOp : Kaon_Op<"kernel", [
 }
 
 def Kaon_LaunchOp : Kaon_Op<"launch", [
-    AttrSizedOperandSegments, Pure, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    AttrSizedOperandSegments, Kaon_PureUntilPlanned,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "Run an outlined kernel";
   let description = [{
     Calls a function that carries `kaon.kernel`. The function's shapes are erased:
@@ -198,15 +198,16 @@ def Kaon_LaunchOp : Kaon_Op<"launch", [
   }];
 }
 
-def Kaon_PackOp : Kaon_Op<"pack", [Pure, DeclareOpInterfaceMethods<CostModelOpInterface>,
+def Kaon_PackOp : Kaon_Op<"pack", [Kaon_PureUntilPlanned,
     DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>]> {
   let summary = "Pack an operand of a product into slivers";
   let description = [{
     `lhs` packs slivers of `r` rows of `op(input)`, `rhs` slivers of `r` columns, where
     `op` transposes if `transpose` is set. The result has one row per sliver, which
-    holds `r` adjacent values for each position along the sum. What a last sliver
-    lacks is filled with zeros, and so is the padding of the sum's length. The
-    width `r` and the padding are the target's: `kaon.cpu` on the module.
+    holds `r` adjacent values for each position along the sum. The padding of the
+    sum's length is filled with zeros. What a last sliver lacks is
+    unspecified, since no result depends on it. The width `r` and the padding are the
+    target's: `kaon.cpu` on the module.
 
     Numerics: exact.
 

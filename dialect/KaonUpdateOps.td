@@ -9,17 +9,15 @@
 
 include "dialect/KaonAttrs.td"
 include "dialect/KaonDialect.td"
-include "dialect/KaonInterfaces.td"
 include "mlir/IR/OpAsmInterface.td"
 include "mlir/Interfaces/ControlFlowInterfaces.td"
 include "mlir/Interfaces/InferTypeOpInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
 
 // An op that computes matrices from matrices, without side effects.
-class Kaon_MathOp<string mnemonic, list<Trait> traits = []>
+class Kaon_MathOp<string mnemonic, list<Trait> traits = [], Trait effects = Pure>
     : Kaon_Op<mnemonic, !listconcat(traits, [
-          Pure, DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>,
-          DeclareOpInterfaceMethods<CostModelOpInterface>])>;
+          effects, DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>])>;
 
 def Kaon_MomentumOp : Kaon_MathOp<"momentum",
     [AllTypesMatch<["gradient", "momentum", "update", "newMomentum"]>]> {
@@ -164,7 +162,8 @@ def Kaon_ReduceOp : Kaon_MathOp<"reduce", [InferTypeOpAdaptor]> {
     `along row` gives `Mx1`, `along column` `1xN`, `along all` `1x1`.
 
     Numerics: a sum accumulates in f64, in an order that depends on the shape
-    alone, and is rounded once at the end. `max` and `min` propagate NaN.
+    alone, and is rounded once at the end; a sum of one element is that element.
+    `max` and `min` propagate NaN.
 
     Example:
 
@@ -206,7 +205,7 @@ def Kaon_BroadcastOp : Kaon_MathOp<"broadcast"> {
   let hasCanonicalizer = 1;
 }
 
-def Kaon_TransposeOp : Kaon_MathOp<"transpose", [InferTypeOpAdaptor]> {
+def Kaon_TransposeOp : Kaon_MathOp<"transpose", [InferTypeOpAdaptor], Kaon_PureUntilPlanned> {
   let summary = "Transpose a matrix";
   let description = [{
     Numerics: exact. Between `Mx1` and `1xM` it is a view and costs nothing.
@@ -228,14 +227,10 @@ def Kaon_TransposeOp : Kaon_MathOp<"transpose", [InferTypeOpAdaptor]> {
       auto shape = getInput().getType().getShape();
       return shape[0] == 1 || shape[1] == 1;
     }
-    /// A view moves nothing.
-    int64_t getBytes() {
-      return isView() ? 0 : ::kaon::getMovedBytes(getOperation());
-    }
   }];
 }
 
-def Kaon_MatmulOp : Kaon_MathOp<"matmul", [AttrSizedOperandSegments]> {
+def Kaon_MatmulOp : Kaon_MathOp<"matmul", [AttrSizedOperandSegments], Kaon_PureUntilPlanned> {
   let summary = "Matrix product with optional transpositions and epilogue";
   let description = [{
     `result = alpha * op(lhs) op(rhs) + beta * addend`, where `op` transposes if
@@ -249,9 +244,12 @@ def Kaon_MatmulOp : Kaon_MathOp<"matmul", [AttrSizedOperandSegments]> {
     types.
 
     Numerics: each element is accumulated in the compute type over ascending `k`
-    with fused multiply-adds, in blocks whose length depends on the target
-    description alone; then `alpha`, then `beta * addend`. A symmetric result is
-    exactly symmetric.
+    with fused multiply-adds, in blocks whose length is `kc` of the target
+    description, each from zero. The element starts as `beta * addend`, rounded, or
+    as zero, and gains `alpha` times the sum of one block after the other, each by
+    one fused multiply-add. So `alpha` multiplies blocks, not the whole sum: where
+    those overflow and cancel, the result is not what scaling the sum would give. A
+    symmetric result is exactly symmetric.
 
     Example:
 

@@ -11,6 +11,7 @@
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSet.h"
+#include "llvm/Support/MathExtras.h"
 
 #include <cmath>
 
@@ -53,6 +54,31 @@ static LogicalResult verifyGuard(const APFloat &epsilon, const APFloat &scale,
   if (!std::isfinite(factor) || factor <= 0) {
     return emitError() << "expects a finite, positive scale, but got "
                        << factor;
+  }
+  return success();
+}
+
+bool kaon::hasBoundedSize(RankedTensorType type) {
+  int64_t room = maxMatrixElements;
+  for (int64_t size : type.getShape()) {
+    if (!ShapedType::isDynamic(size)) {
+      room /= std::max<int64_t>(size, 1);
+    }
+  }
+  return room > 0;
+}
+
+/// Verifies that matrices are small enough to count their elements, bytes and
+/// operations.
+static LogicalResult verifyBoundedSizes(TypeRange types,
+                                        EmitErrorFn emitError) {
+  for (Type type : types) {
+    auto matrix = dyn_cast<RankedTensorType>(type);
+    if (matrix && !hasBoundedSize(matrix)) {
+      return emitError() << "expects matrices of at most " << maxMatrixElements
+                         << " elements, but got "
+                         << formatShape(matrix.getShape());
+    }
   }
   return success();
 }
@@ -156,9 +182,10 @@ LogicalResult NormalizeOp::verify() {
 }
 
 LogicalResult BroadcastOp::verify() {
+  auto error = [&] { return emitOpError(); };
   RankedTensorType from = getInput().getType(), to = getResult().getType();
-  if (failed(verifySameElementType(to, from, "a result",
-                                   [&] { return emitOpError(); }))) {
+  if (failed(verifySameElementType(to, from, "a result", error)) ||
+      failed(verifyBoundedSizes(to, error))) {
     return failure();
   }
   for (unsigned dim = 0; dim < 2; ++dim) {
@@ -180,8 +207,10 @@ LogicalResult BroadcastOp::verify() {
 static LogicalResult verifyPackedType(RankedTensorType type, int64_t count,
                                       int64_t depth, StringRef what,
                                       EmitErrorFn emitError) {
-  if (type.hasStaticShape() && type.getDimSize(0) <= count &&
-      type.getNumElements() >= count * depth) {
+  int64_t needed;
+  if (type.hasStaticShape() && hasBoundedSize(type) &&
+      type.getDimSize(0) <= count && !llvm::MulOverflow(count, depth, needed) &&
+      type.getNumElements() >= needed) {
     return success();
   }
   return emitError() << "expects " << what << " with room for " << count
@@ -194,7 +223,8 @@ LogicalResult MatmulOp::verify() {
   RankedTensorType lhs = getLhs().getType(), rhs = getRhs().getType();
   RankedTensorType result = getResult().getType();
   if (failed(verifySameElementType(rhs, lhs, "a right operand", error)) ||
-      failed(verifySameElementType(result, lhs, "a result", error))) {
+      failed(verifySameElementType(result, lhs, "a result", error)) ||
+      failed(verifyBoundedSizes(result, error))) {
     return failure();
   }
 
@@ -314,7 +344,8 @@ LogicalResult ProgramOp::verifyRegions() {
     if (isa<PhaseOp>(op)) {
       seenPhase = true;
     } else if (!isa<ParameterOp>(op)) {
-      return op.emitOpError() << "cannot be part of a program";
+      return op.emitOpError() << "cannot be part of a program; expects "
+                                 "kaon.parameter and kaon.phase";
     } else if (seenPhase) {
       return op.emitOpError() << "expects to come before every kaon.phase";
     }
@@ -387,9 +418,12 @@ LogicalResult ParameterOp::verify() {
   if (getUpdates().empty()) {
     return emitOpError() << "expects at least 1 update, but got 0";
   }
-  if (static_cast<int64_t>(getScalars()) < 0) {
-    return emitOpError() << "expects a non-negative scalar set, but got "
-                         << static_cast<int64_t>(getScalars());
+  // A plan has a place for every set up to the largest one.
+  constexpr int64_t maxScalarSets = int64_t(1) << 20;
+  auto scalars = static_cast<int64_t>(getScalars());
+  if (scalars < 0 || scalars >= maxScalarSets) {
+    return emitOpError() << "expects a scalar set in [0, " << maxScalarSets
+                         << "), but got " << scalars;
   }
   if (static_cast<int64_t>(getPhase()) < 0) {
     return emitOpError() << "expects a non-negative phase, but got "
@@ -409,7 +443,8 @@ LogicalResult PhaseOp::verify() {
 LogicalResult PhaseOp::verifyRegions() {
   for (Operation &op : getBody().front()) {
     if (!isa<BucketOp>(op)) {
-      return op.emitOpError() << "cannot be part of a phase";
+      return op.emitOpError()
+             << "cannot be part of a phase; expects kaon.bucket";
     }
   }
   return success();
@@ -478,6 +513,10 @@ LogicalResult BucketOp::verifySymbolUses(SymbolTableCollection &tables) {
 static LogicalResult verifyKernelShapes(Schedule schedule, TypeRange inputs,
                                         TypeRange results,
                                         EmitErrorFn emitError) {
+  if (failed(verifyBoundedSizes(inputs, emitError)) ||
+      failed(verifyBoundedSizes(results, emitError))) {
+    return failure();
+  }
   // The full shape: in each dimension the one size that is not one.
   SmallVector<int64_t, 2> full{1, 1};
   for (Type type : llvm::concat<const Type>(inputs, results)) {
@@ -534,8 +573,11 @@ static LogicalResult verifyKernelBody(Schedule schedule, Block &body) {
     if (isa<BroadcastOp, YieldOp>(op)) {
       continue;
     }
-    if (isa<KaonDialect>(op.getDialect()) || op.getNumRegions() != 0) {
-      return op.emitOpError() << "cannot be part of a kernel";
+    if (isa_and_present<KaonDialect>(op.getDialect()) ||
+        op.getNumRegions() != 0) {
+      return op.emitOpError() << "cannot be part of a kernel; expects "
+                                 "elementwise ops, kaon.reduce and "
+                                 "kaon.broadcast";
     }
   }
   return success();
@@ -571,8 +613,9 @@ LogicalResult PackOp::verify() {
                                    [&] { return emitOpError(); }))) {
     return failure();
   }
-  if (!from.hasStaticShape()) {
-    return emitOpError() << "expects an operand of known sizes, but got "
+  if (!from.hasStaticShape() || !hasBoundedSize(from)) {
+    return emitOpError() << "expects an operand of known sizes and at most "
+                         << maxMatrixElements << " elements, but got "
                          << formatShape(from.getShape());
   }
   return verifyPackedType(to, getOuterSize(), getDepth(), "slivers",
@@ -699,6 +742,9 @@ static LogicalResult verifyUpdateArguments(func::FuncOp function) {
                       << type;
     }
     ArrayRef<int64_t> shape = matrix.getShape();
+    if (failed(verifyBoundedSizes(type, [&] { return error(i); }))) {
+      return failure();
+    }
     if (*role == Role::Param) {
       param = matrix;
       continue;
@@ -763,10 +809,21 @@ static LogicalResult verifyUpdate(func::FuncOp function) {
       return success();
     }
   }
-  if (failed(verifyUpdateArguments(function))) {
+  if (failed(verifyUpdateArguments(function)) ||
+      failed(verifyUpdateResults(function))) {
     return failure();
   }
-  return verifyUpdateResults(function);
+  if (!function.getBody().hasOneBlock()) {
+    return function.emitOpError()
+           << "is an update and expects 1 block, but has "
+           << function.getBody().getBlocks().size();
+  }
+  Block &body = function.getBody().front();
+  if (body.empty() || !isa<func::ReturnOp>(body.back())) {
+    return function.emitOpError()
+           << "is an update and expects a body that ends in func.return";
+  }
+  return success();
 }
 
 /// Verifies an outlined kernel: matrices, then host scalars, and a single block
@@ -805,8 +862,8 @@ static LogicalResult verifyKernelFunction(func::FuncOp function,
   return verifyKernelBody(schedule, function.getBody().front());
 }
 
-/// Verifies that each result of an op has one buffer, and that the buffer of a
-/// state exists.
+/// Verifies that each result of an op has one buffer. Whether it is the right
+/// one, `checkBuffers` tells.
 static LogicalResult verifyBuffers(Operation *op, Attribute value) {
   auto buffers = dyn_cast<ArrayAttr>(value);
   if (!buffers || !llvm::all_of(buffers, llvm::IsaPred<BufferAttr>)) {
@@ -818,18 +875,6 @@ static LogicalResult verifyBuffers(Operation *op, Attribute value) {
     return op->emitOpError()
            << "expects one buffer for each of the " << op->getNumResults()
            << " results, but got " << buffers.size();
-  }
-  auto function = op->getParentOfType<func::FuncOp>();
-  if (!function || !isUpdate(function)) {
-    return op->emitOpError()
-           << "has kaon.buffers, which only ops of an update can have";
-  }
-  int64_t states = getArgumentsWithRole(function, Role::State).size();
-  for (auto buffer : buffers.getAsRange<BufferAttr>()) {
-    if (buffer.getKind() == BufferKind::State && buffer.getOffset() >= states) {
-      return op->emitOpError() << "refers to state " << buffer.getOffset()
-                               << " of an update with " << states << " states";
-    }
   }
   return success();
 }

@@ -1,5 +1,4 @@
-//===-- Bucket.cpp - matrices that are handled together
-//---------------------===//
+//===-- Bucket.cpp - matrices that are handled together -------------------===//
 //
 // Numeric class: bitwise.
 //

@@ -1,5 +1,4 @@
-//===-- ExpandUpdates.cpp - library ops become primitives
-//-------------------===//
+//===-- ExpandUpdates.cpp - library ops become primitives -----------------===//
 //
 // Numeric class: approximate (norms), else bitwise.
 //

@@ -1,5 +1,4 @@
-//===-- PackOperands.cpp - operands of products in slivers
-//------------------===//
+//===-- PackOperands.cpp - operands of products in slivers ----------------===//
 //
 // Numeric class: bitwise.
 //

@@ -1,5 +1,4 @@
-//===-- Passes.h - passes and pipelines --------------------------*- C++
-//-*-===//
+//===-- Passes.h - passes and pipelines -------------------------*- C++ -*-===//
 //
 // Constructors of every pass, the pipelines made of them, and their
 // registration. What a pass does is written in Passes.td.

@@ -17,13 +17,17 @@ def VerifyProgramPass : Pass<"kaon-verify-program", "::mlir::ModuleOp"> {
   let description = [{
     Checks what no single op can see, so that no later pass meets it half-way:
 
-    * every matrix of every `kaon.program` names an update of this module;
-    * an update has one parameter, one gradient of its shape, states, `f64`
-      scalars and one step, in this order, and returns the new parameter and the
-      new states with the types of the old ones;
-    * the compute type is `f64` for an `f64` parameter, else `f32`, and states have
-      it;
-    * every `kaon.every` asks for the step argument of its own update.
+    * a parameter has elements;
+    * the body of an update holds ops of `kaon`, `arith` and `math`, and
+      `tensor.splat`, and nothing else;
+    * arithmetic on matrices is in the compute type of the update, `f64` for an `f64`
+      parameter, else `f32`, or in `f64`;
+    * every `kaon.every` asks for the step argument of its own update;
+    * the matrices of a program have names of their own;
+    * updates that share a scalar set read as many scalars.
+
+    That roles of arguments, results and symbols are right is the dialect's own
+    verification, before and after every pass.
 
     Numeric class: bitwise (changes nothing).
   }];
@@ -74,7 +78,8 @@ def SplitPhasesPass : Pass<"kaon-split-phases", "::mlir::ModuleOp"> {
     number of its residues `r = (step - phase) mod period`. The update is cloned
     once per distinct combination of branches, as `@update.0`, `@update.1`, ... in
     the order in which residues first need them; branches not taken are gone, and
-    so is what only they used. Programs get the period of all their updates.
+    so is what only they used. Programs get the period of all their updates. What
+    asks for anything but the step of its update is refused.
 
     Example:
 
@@ -106,6 +111,7 @@ def OrientProductsPass : Pass<"kaon-orient-products", "::mlir::func::FuncOp"> {
     such polynomials in any expression made of products, sums, differences and
     scalings of one Gram matrix - a user's own iteration as well as an expanded
     `kaon.newton_schulz` - and rewrites them where all uses of the larger form can go.
+    A `kaon.transpose` of an operand counts as the product's own transposition.
 
     Example (`X` is 6x4):
 
@@ -131,8 +137,10 @@ def MarkSymmetricPass : Pass<"kaon-mark-symmetric", "::mlir::func::FuncOp"> {
   let description = [{
     Marks `X X^T` and `X^T X`, and products of two polynomials in one symmetric
     matrix, which commute. Elementwise ops on symmetric matrices keep symmetry, so
-    that sums and scalings of marked products are recognised in turn. A marked
-    product computes one triangle and mirrors it.
+    that sums and scalings of marked products are recognised in turn. A
+    `kaon.transpose` of an operand counts as the product's own transposition, and
+    equal Gram matrices as one. A marked product computes one triangle and mirrors
+    it.
 
     Example:
 
@@ -152,9 +160,15 @@ def FoldMatmulEpiloguePass : Pass<"kaon-fold-matmul-epilogue", "::mlir::func::Fu
   let summary = "Fold scalings and a sum into products (reassociating)";
   let description = [{
     `kaon.matmul` computes `alpha * op(A) op(B) + beta * C` in one pass over its
-    result. Folds into it scalings of its result by host scalars, and the sum or
-    difference with another matrix, scaled or not, if the product has no other use.
-    A product marked symmetric takes an addend only if that is marked too.
+    result. Folds into it the scaling of its result by a host scalar, and then the
+    sum or difference with another matrix, scaled or not, if the product has no
+    other use. A product marked symmetric takes an addend only if that is marked
+    too.
+
+    What is folded neither overflows nor vanishes where the single ops do not:
+    a second scaling is folded only if both factors are constants whose product is
+    a normal number of the element type, and the scaling of a sum is not folded,
+    because its terms may cancel.
 
     Example:
 
@@ -172,8 +186,8 @@ def FoldMatmulEpiloguePass : Pass<"kaon-fold-matmul-epilogue", "::mlir::func::Fu
         : (tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
     ```
 
-    Numeric class: reassociating. Factors are multiplied on the host, and an
-    epilogue may round once where two ops rounded twice.
+    Numeric class: reassociating. Constant factors are multiplied on the host, and
+    an epilogue may round once where two ops rounded twice.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect"];
 }
@@ -285,7 +299,8 @@ def OutlineKernelsPass : Pass<"kaon-outline-kernels", "::mlir::ModuleOp"> {
     Every `kaon.kernel` becomes a `kaon.launch` of a private function whose shapes
     are erased: a dimension that is not one becomes dynamic. Equal bodies share
     one function, named after a hash of its text, so that the same kernel has the
-    same name in every module.
+    same name in every module, whatever its locations and however it is printed. A
+    function that has the name already is used only if its body is the same.
 
     Example:
 
@@ -313,8 +328,10 @@ def PlanMemoryPass : Pass<"kaon-plan-memory", "::mlir::ModuleOp"> {
     Buckets lower their concurrency until their workspaces fit into three times
     the bytes of the matrices of the program's largest bucket.
 
-    The plan is executed symbolically before it is accepted: every operand must
-    still be in the memory it was written to, and every result where it belongs.
+    The plan is executed symbolically before it is accepted, and once more when a
+    step plan is made of it, so that a dump may be edited: every operand must still
+    be in the memory it was written to, and every result where it belongs. Planned
+    ops have memory effects and keep their order.
 
     Numeric class: bitwise. Needs outlined kernels.
   }];

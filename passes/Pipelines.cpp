@@ -1,5 +1,4 @@
-//===-- Pipelines.cpp - passes in order
-//-------------------------------------===//
+//===-- Pipelines.cpp - passes in order -----------------------------------===//
 //
 // Canonicalization and CSE between passes make results smaller and faster; no
 // pass needs them to be correct.
@@ -26,8 +25,8 @@ void addSimplifyPipeline(OpPassManager &pm,
   split.maxPeriod = options.maxPeriod;
   pm.addPass(createSplitPhasesPass(split));
   pm.addNestedPass<func::FuncOp>(createExpandUpdatesPass());
-  // Transposes fold into products, and equal Gram matrices become one value,
-  // which is how the passes below recognise them.
+  // Equal products become one, which the passes below then need not orient or
+  // mark twice.
   pm.addNestedPass<func::FuncOp>(createCanonicalizerPass());
   pm.addNestedPass<func::FuncOp>(createCSEPass());
   // Orientation comes before symmetry, because it builds new products, and both

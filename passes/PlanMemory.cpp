@@ -1,5 +1,4 @@
-//===-- PlanMemory.cpp - where every value lives
-//----------------------------===//
+//===-- PlanMemory.cpp - where every value lives --------------------------===//
 //
 // Numeric class: bitwise.
 //
@@ -11,7 +10,6 @@
 #include "passes/Passes.h"
 #include "passes/Support.h"
 
-#include "llvm/ADT/StringMap.h"
 #include "llvm/Support/MathExtras.h"
 
 namespace kaon {
@@ -22,68 +20,8 @@ namespace kaon {
 using namespace mlir;
 using namespace kaon;
 
-/// Alignment of buffers in the workspace: one cache line.
-static constexpr int64_t alignment = 64;
-
 /// Workspace of a program, in units of the bytes of its largest bucket.
 static constexpr int64_t maxWorkspaceFactor = 3;
-
-/// The op whose result shares its operand's memory.
-static bool isView(Operation *op) {
-  auto transpose = dyn_cast_or_null<TransposeOp>(op);
-  return transpose && transpose.isView();
-}
-
-/// The value whose memory a value is, if it is a view.
-static Value getViewed(Value value) {
-  while (isView(value.getDefiningOp())) {
-    value = cast<TransposeOp>(value.getDefiningOp()).getInput();
-  }
-  return value;
-}
-
-/// Whether an op may write a result to the memory of one of its operands,
-/// because it has read each element before it writes it.
-static bool mayOverwrite(Operation *op, OpOperand &operand, OpResult result) {
-  if (operand.get().getType() != result.getType()) {
-    return false;
-  }
-  bool elementByElement = isa<LaunchOp>(op);
-  if (auto product = dyn_cast<MatmulOp>(op)) {
-    elementByElement = operand.get() == product.getAddend();
-  }
-  // Another operand in the same memory is read in another order.
-  return elementByElement &&
-         llvm::count_if(op->getOperands(), [&](Value other) {
-           return getViewed(other) == getViewed(operand.get());
-         }) == 1;
-}
-
-namespace {
-
-/// An argument that an update replaces, and the value that replaces it.
-struct Target {
-  BlockArgument argument;
-  BufferAttr buffer;
-};
-
-} // namespace
-
-static SmallVector<Target> getTargets(func::FuncOp update) {
-  MLIRContext *context = update.getContext();
-  SmallVector<Target> targets;
-  for (unsigned index : getArgumentsWithRole(update, Role::Param)) {
-    targets.push_back({update.getArgument(index),
-                       BufferAttr::get(context, BufferKind::Param, 0)});
-  }
-  for (auto [state, index] :
-       llvm::enumerate(getArgumentsWithRole(update, Role::State))) {
-    targets.push_back({update.getArgument(index),
-                       BufferAttr::get(context, BufferKind::State,
-                                       static_cast<int64_t>(state))});
-  }
-  return targets;
-}
 
 //===----------------------------------------------------------------------===//
 // Planning
@@ -95,7 +33,7 @@ namespace {
 class Planner {
 public:
   Planner(func::FuncOp update, Outliner &outliner)
-      : update(update), outliner(outliner), targets(getTargets(update)),
+      : update(update), outliner(outliner), targets(getUpdateTargets(update)),
         terminator(update.getBody().front().getTerminator()) {}
 
   void plan();
@@ -117,7 +55,7 @@ private:
 
   func::FuncOp update;
   Outliner &outliner;
-  SmallVector<Target> targets;
+  SmallVector<UpdateTarget> targets;
   Operation *terminator;
   // Maps below are looked up only, never iterated.
   DenseMap<Operation *, int64_t> position;
@@ -164,7 +102,7 @@ bool Planner::canReplaceInPlace(Value value, BlockArgument argument) {
         aliases.push_back(user->getResult(0));
       } else if (user == terminator || producer->isBeforeInBlock(user) ||
                  (user == producer &&
-                  !mayOverwrite(user, use, cast<OpResult>(value)))) {
+                  !mayOverwrite(use, cast<OpResult>(value)))) {
         return false;
       }
     }
@@ -217,7 +155,7 @@ void Planner::assignBuffers() {
             auto buffer = bufferOf.find(getViewed(operand.get()));
             return buffer != bufferOf.end() &&
                    buffers[buffer->second].end == begin &&
-                   mayOverwrite(&op, operand, result);
+                   mayOverwrite(operand, result);
           });
       if (reusable != op.getOpOperands().end() && end > begin) {
         unsigned index = bufferOf.lookup(getViewed(reusable->get()));
@@ -227,7 +165,7 @@ void Planner::assignBuffers() {
       }
       bufferOf[result] = buffers.size();
       int64_t bytes =
-          llvm::alignTo(getMatrixBytes(getMatrixType(result)), alignment);
+          llvm::alignTo(getMatrixBytes(getMatrixType(result)), bufferAlignment);
       buffers.push_back({bytes, begin, end});
     }
   }
@@ -265,7 +203,7 @@ void Planner::annotate() {
   MLIRContext *context = update.getContext();
   OpBuilder builder(context);
   DenseMap<BlockArgument, BufferAttr> argumentBuffers;
-  for (const Target &target : targets) {
+  for (const UpdateTarget &target : targets) {
     argumentBuffers[target.argument] = target.buffer;
   }
   auto getBuffer = [&](Value value) {
@@ -307,152 +245,6 @@ void Planner::plan() {
 }
 
 //===----------------------------------------------------------------------===//
-// Checking
-//===----------------------------------------------------------------------===//
-
-namespace {
-
-/// Executes a planned update on memory that holds values by name.
-class Checker {
-public:
-  explicit Checker(func::FuncOp update) : update(update) {}
-
-  LogicalResult check();
-
-private:
-  struct Place {
-    BufferKind kind;
-    int64_t begin, end;
-
-    bool meets(const Place &other) const {
-      return kind == other.kind && begin < other.end && other.begin < end;
-    }
-    bool operator==(const Place &other) const {
-      return kind == other.kind && begin == other.begin && end == other.end;
-    }
-  };
-  struct Entry {
-    Place place;
-    Value value;
-  };
-
-  static Place getPlace(BufferAttr buffer, Value value) {
-    int64_t offset = buffer.getOffset(), size = 1;
-    if (buffer.getKind() == BufferKind::Workspace) {
-      size = getMatrixBytes(getMatrixType(value));
-    }
-    return {buffer.getKind(), offset, offset + size};
-  }
-
-  const Entry *find(Value value) const {
-    auto entry = llvm::find_if(memory, [&](const Entry &entry) {
-      return entry.value == getViewed(value);
-    });
-    return entry == memory.end() ? nullptr : &*entry;
-  }
-  bool isCallers(Value value) const {
-    auto argument = dyn_cast<BlockArgument>(getViewed(value));
-    return argument &&
-           getArgumentRole(update, argument.getArgNumber()) == Role::Grad;
-  }
-  LogicalResult execute(Operation *op);
-
-  func::FuncOp update;
-  SmallVector<Entry> memory;
-};
-
-} // namespace
-
-LogicalResult Checker::execute(Operation *op) {
-  for (OpOperand &operand : op->getOpOperands()) {
-    if (getMatrixType(operand.get()) && !isCallers(operand.get()) &&
-        !find(operand.get())) {
-      return op->emitOpError()
-             << "reads operand #" << operand.getOperandNumber()
-             << " after its memory was overwritten";
-    }
-  }
-  if (llvm::none_of(op->getResults(), getMatrixType)) {
-    return success();
-  }
-  auto buffers =
-      op->getAttrOfType<ArrayAttr>(KaonDialect::getBuffersAttrName());
-  if (!buffers) {
-    return op->emitOpError() << "has no " << KaonDialect::getBuffersAttrName();
-  }
-  if (isView(op)) {
-    const Entry *viewed = find(op->getOperand(0));
-    if (!viewed || !(viewed->place == getPlace(cast<BufferAttr>(buffers[0]),
-                                               op->getResult(0)))) {
-      return op->emitOpError() << "is a view, but not of its operand's memory";
-    }
-    return success();
-  }
-
-  int64_t workspace =
-      update->getAttrOfType<IntegerAttr>(KaonDialect::getWorkspaceAttrName())
-          .getInt();
-  SmallVector<Entry> written;
-  for (auto [result, buffer] : llvm::zip_equal(op->getResults(), buffers)) {
-    Entry entry{getPlace(cast<BufferAttr>(buffer), result), result};
-    if (entry.place.kind == BufferKind::Workspace &&
-        (entry.place.begin % alignment != 0 || entry.place.end > workspace)) {
-      return op->emitOpError()
-             << "writes result #" << cast<OpResult>(result).getResultNumber()
-             << " to bytes [" << entry.place.begin << ", " << entry.place.end
-             << "), which are not aligned to " << alignment
-             << " or not within the workspace of " << workspace << " bytes";
-    }
-    for (OpOperand &operand : op->getOpOperands()) {
-      const Entry *read =
-          getMatrixType(operand.get()) ? find(operand.get()) : nullptr;
-      if (read && read->place.meets(entry.place) &&
-          !(read->place == entry.place &&
-            mayOverwrite(op, operand, cast<OpResult>(result)))) {
-        return op->emitOpError()
-               << "overwrites its operand #" << operand.getOperandNumber()
-               << " while it still reads it";
-      }
-    }
-    for (const Entry &other : written) {
-      if (other.place.meets(entry.place)) {
-        return op->emitOpError() << "writes two results to the same memory";
-      }
-    }
-    written.push_back(entry);
-  }
-  for (const Entry &entry : written) {
-    llvm::erase_if(
-        memory, [&](const Entry &old) { return old.place.meets(entry.place); });
-  }
-  memory.append(written);
-  return success();
-}
-
-LogicalResult Checker::check() {
-  SmallVector<Target> targets = getTargets(update);
-  for (const Target &target : targets) {
-    memory.push_back(
-        {getPlace(target.buffer, target.argument), target.argument});
-  }
-  for (Operation &op : update.getBody().front()) {
-    if (failed(execute(&op))) {
-      return failure();
-    }
-  }
-  Operation *terminator = update.getBody().front().getTerminator();
-  for (auto [index, target] : llvm::enumerate(targets)) {
-    const Entry *entry = find(terminator->getOperand(index));
-    if (!entry || !(entry->place == getPlace(target.buffer, target.argument))) {
-      return terminator->emitOpError()
-             << "returns value #" << index << ", which is not where argument #"
-             << target.argument.getArgNumber() << " lives";
-    }
-  }
-  return success();
-}
-
-//===----------------------------------------------------------------------===//
 // The pass
 //===----------------------------------------------------------------------===//
 
@@ -476,7 +268,7 @@ struct PlanMemoryPass : kaon::impl::PlanMemoryPassBase<PlanMemoryPass> {
       if (!update->hasAttr(KaonDialect::getWorkspaceAttrName())) {
         Planner(update, outliner).plan();
       }
-      if (failed(Checker(update).check())) {
+      if (failed(checkBuffers(update))) {
         return signalPassFailure();
       }
     }

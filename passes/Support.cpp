@@ -1,5 +1,4 @@
-//===-- Support.cpp - helpers shared by passes
-//------------------------------===//
+//===-- Support.cpp - helpers shared by passes ----------------------------===//
 
 #include "passes/Support.h"
 
@@ -17,10 +16,6 @@ namespace kaon {
 
 RankedTensorType getMatrixType(Value value) {
   return dyn_cast<RankedTensorType>(value.getType());
-}
-
-int64_t getMatrixBytes(RankedTensorType type) {
-  return type.getNumElements() * (type.getElementTypeBitWidth() / 8);
 }
 
 int64_t balanceConcurrency(int64_t members, int64_t limit) {
@@ -91,6 +86,19 @@ Value getSplatScalar(OpBuilder &builder, Value matrix) {
   }
   return arith::ExtFOp::create(builder, splat.getLoc(), builder.getF64Type(),
                                scalar);
+}
+
+static ProductOperand seeThroughTransposes(Value matrix, bool transposed) {
+  while (auto transpose = matrix.getDefiningOp<TransposeOp>()) {
+    matrix = transpose.getInput();
+    transposed = !transposed;
+  }
+  return {matrix, transposed};
+}
+
+std::pair<ProductOperand, ProductOperand> getProductOperands(MatmulOp product) {
+  return {seeThroughTransposes(product.getLhs(), product.getTransposeA()),
+          seeThroughTransposes(product.getRhs(), product.getTransposeB())};
 }
 
 bool isElementwise(Operation *op) {

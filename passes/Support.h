@@ -1,5 +1,4 @@
-//===-- Support.h - helpers shared by passes ---------------------*- C++
-//-*-===//
+//===-- Support.h - helpers shared by passes --------------------*- C++ -*-===//
 //
 // Small questions about, and constructions of, update functions that several
 // passes need.
@@ -20,9 +19,6 @@ namespace kaon {
 
 /// The matrix type of a value, or null for a host scalar.
 mlir::RankedTensorType getMatrixType(mlir::Value value);
-
-/// Bytes of a matrix of static shape, stored without gaps.
-int64_t getMatrixBytes(mlir::RankedTensorType type);
 
 /// How many of a bucket's members to handle at once if at most `limit` may be:
 /// as many in every round, so that the last one fills the threads too.
@@ -54,6 +50,19 @@ bool isUniform(mlir::Value matrix);
 
 /// The number of a constant splat.
 std::optional<double> getSplatConstant(mlir::Value matrix);
+
+/// An operand of a product: a matrix and whether it is transposed.
+struct ProductOperand {
+  mlir::Value matrix;
+  bool transposed;
+
+  bool operator==(const ProductOperand &other) const {
+    return matrix == other.matrix && transposed == other.transposed;
+  }
+};
+
+/// The operands of a product, seen through transposes of their own.
+std::pair<ProductOperand, ProductOperand> getProductOperands(MatmulOp product);
 
 /// Whether an op computes every element of its results from the elements of its
 /// operands at the same place, all of one shape.

@@ -1,5 +1,4 @@
-//===-- VerifyProgram.cpp - what no single op can see
-//-----------------------===//
+//===-- VerifyProgram.cpp - what no single op can see ---------------------===//
 //
 // Numeric class: bitwise (changes nothing).
 //
@@ -36,12 +35,16 @@ static LogicalResult verifyOp(Operation *op, func::FuncOp update,
     }
     return success();
   }
-  if (isa<func::ReturnOp>(op) || isa<KaonDialect>(op->getDialect())) {
+  if (isa<func::ReturnOp>(op) ||
+      isa_and_present<KaonDialect>(op->getDialect())) {
     return success();
   }
-  if (!isa<arith::ArithDialect, math::MathDialect>(op->getDialect()) &&
+  if (!isa_and_present<arith::ArithDialect, math::MathDialect>(
+          op->getDialect()) &&
       !isa<tensor::SplatOp>(op)) {
-    return op->emitOpError() << "cannot be part of an update";
+    return op->emitOpError()
+           << "cannot be part of an update; expects ops of kaon, arith and "
+              "math, and tensor.splat";
   }
   if (isa<arith::ExtFOp, arith::TruncFOp>(op)) {
     return success();
@@ -60,10 +63,6 @@ static LogicalResult verifyOp(Operation *op, func::FuncOp update,
 }
 
 static LogicalResult verifyUpdate(func::FuncOp update) {
-  if (!update.getBody().hasOneBlock()) {
-    return update.emitOpError() << "is an update and expects 1 block, but has "
-                                << update.getBody().getBlocks().size();
-  }
   auto param = cast<RankedTensorType>(
       update.getArgumentTypes()[getArgumentsWithRole(update, Role::Param)
                                     .front()]);

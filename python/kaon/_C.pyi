@@ -59,9 +59,6 @@ class Module:
     def print(self, locations: bool = False) -> str: ...
     def clone(self) -> Module: ...
     def to_python(self) -> Operation: ...
-    def costs(self) -> dict[str, tuple[int, int]]:
-        """For each function (FLOPs, bytes moved) of its ops, each executed alone."""
-
     def set_cpu_target(self, target: Mapping[str, Any]) -> None:
         """Record the host's blocking parameters, which packing depends on."""
 

@@ -663,20 +663,6 @@ void bindIr(py::module_ &m) {
            })
       .def("clone", &Module::clone, "An independent copy.")
       .def(
-          "costs",
-          [](Module &self) {
-            return self.withLock([](ModuleOp module) {
-              std::map<std::string, std::pair<int64_t, int64_t>> costs;
-              for (auto function : module.getOps<func::FuncOp>()) {
-                Cost cost = estimateCost(function);
-                costs[function.getName().str()] = {cost.flops, cost.bytes};
-              }
-              return costs;
-            });
-          },
-          "For each function (FLOPs, bytes moved) of its ops, each executed "
-          "alone: what fusion has to gain on.")
-      .def(
           "to_python",
           [](Module &self) {
             return makeObject(self.withLock([](ModuleOp module) {

@@ -279,67 +279,6 @@ def test_introspection_is_deterministic() -> None:
     assert run_python(code) == run_python(code)
 
 
-# ---- costs
-
-M, N, STEP_COEFFICIENTS = 4, 6, "[1.5, -0.5, 0.0, 2.0, -1.5, 0.5]"
-MATRIX_BYTES = M * N * 4
-
-
-@pytest.mark.parametrize(
-    ("body", "flops", "transferred"),
-    [
-        # mu * m, (1 - mu) * g and their sum; the same again for Nesterov's look ahead. Two matrices in, two out.
-        ("%0:2 = kaon.momentum lerp %x, %x, %s nesterov : tensor<4x6xf32>", 6 * M * N, 4 * MATRIX_BYTES),
-        ("%0:2 = kaon.momentum heavy_ball %x, %x, %s : tensor<4x6xf32>", 2 * M * N, 4 * MATRIX_BYTES),
-        # x x^T by its lower triangle.
-        (
-            "%0 = kaon.matmul %x, %x transpose_b symmetric : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x4xf32>",
-            2 * (M * (M + 1) // 2) * N,
-            2 * MATRIX_BYTES + M * M * 4,
-        ),
-        (
-            "%0 = kaon.matmul %c, %x alpha %s beta %s %x"
-            " : (tensor<4x4xf32>, tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xf32>",
-            2 * M * N * M + 3 * M * N,
-            3 * MATRIX_BYTES + M * M * 4,
-        ),
-        # Two steps of x x^T, its square and the product, on the short side, and the norm.
-        (
-            f"%0 = kaon.newton_schulz %x coefficients {STEP_COEFFICIENTS} normalize max epsilon 0.0 scale 1.0"
-            " : tensor<4x6xf32>",
-            2 * (M * M * N + M**3 + 2 * M * M * N) + 3 * M * N,
-            2 * MATRIX_BYTES,
-        ),
-        ("%0 = kaon.reduce max %x along row : tensor<4x6xf32> -> tensor<4x1xf32>", M * N, MATRIX_BYTES + M * 4),
-        ("%0 = arith.addf %x, %x : tensor<4x6xf32>", M * N, 3 * MATRIX_BYTES),
-        ("%0 = arith.addf %s, %s : f64", 0, 0),
-        ("%0 = kaon.transpose %x : tensor<4x6xf32> -> tensor<6x4xf32>", 0, 2 * MATRIX_BYTES),
-        ("%0 = kaon.transpose %r : tensor<4x1xf32> -> tensor<1x4xf32>", 0, 0),
-        # The dearer of two branches.
-        (
-            "%0 = kaon.every %step period 2 phase 0 -> tensor<4x6xf32> {\n"
-            "  %a = arith.addf %x, %x : tensor<4x6xf32>\n  kaon.yield %a : tensor<4x6xf32>\n} else {\n"
-            "  %a = arith.addf %x, %x : tensor<4x6xf32>\n  %b = arith.mulf %a, %x : tensor<4x6xf32>\n"
-            "  kaon.yield %b : tensor<4x6xf32>\n}",
-            2 * M * N,
-            6 * MATRIX_BYTES,
-        ),
-        # One pass: the sum never goes to memory.
-        (
-            "%0 = kaon.kernel elementwise ins(%x : tensor<4x6xf32>) {\n^bb0(%a: tensor<4x6xf32>):\n"
-            "  %b = arith.addf %a, %a : tensor<4x6xf32>\n  %d = arith.mulf %b, %a : tensor<4x6xf32>\n"
-            "  kaon.yield %d : tensor<4x6xf32>\n} -> tensor<4x6xf32>",
-            2 * M * N,
-            2 * MATRIX_BYTES,
-        ),
-    ],
-)
-def test_costs(body: str, flops: int, transferred: int) -> None:
-    arguments = "%x: tensor<4x6xf32>, %c: tensor<4x4xf32>, %r: tensor<4x1xf32>, %s: f64, %step: i64"
-    module = _C.parse(f"func.func @f({arguments}) {{\n{body}\nreturn\n}}\nfunc.func private @declared()")
-    assert module.costs() == {"f": (flops, transferred), "declared": (0, 0)}
-
-
 # ---- errors
 
 

@@ -314,3 +314,83 @@ def test_workspace_is_at_most_three_times_the_largest_bucket(hidden, depth):
         buckets.append(len(members.split(",")) * rows * columns * 4)
     assert len(buckets) == 5 and min(slots.values()) > 0
     assert max(workspaces) <= 3 * max(buckets)
+
+
+EXTREME = [1e-200, 1e-30, 1e200]
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-100, 1.0])
+@pytest.mark.parametrize("first", EXTREME)
+@pytest.mark.parametrize("second", EXTREME)
+@pytest.mark.parametrize("run_time", [False, True])
+def test_scalings_of_products_neither_overflow_nor_vanish_together(first, second, size, run_time):
+    """Two factors that are harmless one after the other are not multiplied to one that is not."""
+    constants = f"%a = arith.constant {first:.1e} : f64\n%b = arith.constant {second:.1e} : f64\n"
+    body = f"""
+      {"" if run_time else constants}
+      %p = kaon.matmul %g, %g transpose_b : (T, T) -> T
+      %as = tensor.splat %a : T
+      %bs = tensor.splat %b : T
+      %q = arith.mulf %p, %as : T
+      %r = arith.mulf %q, %bs : T
+      %s = arith.addf %r, %g : T
+      %t = arith.mulf %s, %bs : T
+      %w1 = arith.subf %w, %t : T
+      return %w1 : T"""
+    text = update_text(3, 3, "f64", body, scalars=("a", "b") if run_time else ())
+    scalars = [first, second] if run_time else []
+
+    def inputs() -> list[np.ndarray]:
+        return [np.ones((3, 3)), np.full((3, 3), size)]
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        ((expected,),) = run(text, None, 1, inputs, scalars)
+        for stage in STAGES:
+            ((found,),) = run(text, stage, 1, inputs, scalars)
+            np.testing.assert_allclose(found, expected, rtol=1e-12, err_msg=stage)
+
+
+def test_an_edited_plan_is_not_built_from_wrong_buffers():
+    """A slip in the place of one value of a scheduled module is refused when the step plan is made."""
+    body = """
+      %x = kaon.normalize %g along all max epsilon 1.0e-12 scale 1.0 : T
+      %p = kaon.matmul %x, %x transpose_b : (T, T) -> T
+      %q = kaon.matmul %p, %x : (T, T) -> T
+      %w1 = arith.subf %w, %q : T
+      return %w1 : T"""
+    module = _C.parse(update_text(8, 8, "f32", body))
+    module.run_pipeline("kaon-cpu-pipeline")
+    text = str(module)
+    _C.build_plan(_C.parse(text))
+    offsets = sorted({int(offset) for offset in re.findall(r"#kaon.buffer<workspace, (\d+)>", text)})
+    assert len(offsets) > 2
+    refused = 0
+    for match in re.finditer(r"#kaon.buffer<workspace, (\d+)>", text):
+        for offset in offsets:
+            edited = f"{text[: match.start(1)]}{offset}{text[match.end(1) :]}"
+            try:
+                _C.build_plan(_C.parse(edited))
+            except _C.CompileError as error:
+                assert re.search("overwritten|overwrites|within the workspace|view|same memory|lives", str(error))
+                refused += 1
+    assert refused > len(offsets)
+
+
+def test_a_plan_needs_the_packed_sizes_of_its_target():
+    """Slivers that are too small for the tile of the target would be written past their end."""
+    module = _C.parse(
+        update_text(
+            4,
+            6,
+            "f32",
+            "%p = kaon.matmul %w, %g transpose_b : (T, T) -> tensor<4x4xf32>\n"
+            "%w1 = kaon.matmul %p, %g : (tensor<4x4xf32>, T) -> T\nreturn %w1 : T",
+        )
+    )
+    module.run_pipeline("kaon-cpu-pipeline")
+    text = str(module)
+    _C.build_plan(_C.parse(text))
+    # mr = 6 instead of 4: one sliver of 6 rows and 8 columns.
+    assert "tensor<1x48xf32>" in text
+    with pytest.raises(_C.CompileError, match=r"expects slivers of type 'tensor<1x48xf32>' for the module's kaon.cpu"):
+        _C.build_plan(_C.parse(text.replace("tensor<1x48xf32>", "tensor<1x32xf32>")))

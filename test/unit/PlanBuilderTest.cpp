@@ -398,13 +398,11 @@ TEST(PlanBuilderTest, SaysWhereSomethingHasNoPlaceInAPlan) {
            "'kaon.pack' op needs kaon.cpu on the module");
   contains(
       error(edited("#kaon.buffer<state, 0>", "#kaon.buffer<workspace, 64>")),
-      "'func.return' op expects value #1 where argument #2 lives, but it is "
-      "elsewhere");
+      "'kaon.launch' op writes two results to the same memory");
   contains(error(edited("#kaon.buffer<workspace, 192>",
                         "#kaon.buffer<workspace, 60032>")),
-           "'kaon.program' op makes a step plan that is not valid: "
-           "sequences[0].launches[1].operands[1]: expects to end "
-           "within the sequence's workspace of 60032 bytes, but ends at 60036");
+           "'kaon.launch' op writes result #0 to bytes [60032, 60036), which "
+           "are not aligned to 64 or not within the workspace of 60000 bytes");
   contains(error("module {}"), "'builtin.module' op expects one kaon.program "
                                "to make a step plan of, but got 0");
 }

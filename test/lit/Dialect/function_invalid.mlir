@@ -289,25 +289,6 @@ func.func @u(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>},
 
 // -----
 
-func.func @u(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>},
-             %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
-             %m: tensor<4x6xf32> {kaon.role = #kaon.role<state>},
-             %step: i64 {kaon.role = #kaon.role<step>}) -> (tensor<4x6xf32>, tensor<4x6xf32>) attributes {kaon.update} {
-  // expected-error @below {{refers to state 1 of an update with 1 states}}
-  %x = arith.addf %w, %g {kaon.buffers = [#kaon.buffer<state, 1>]} : tensor<4x6xf32>
-  return %w, %x : tensor<4x6xf32>, tensor<4x6xf32>
-}
-
-// -----
-
-func.func @f(%x: f64) {
-  // expected-error @below {{has kaon.buffers, which only ops of an update can have}}
-  %y = arith.addf %x, %x {kaon.buffers = [#kaon.buffer<param, 0>]} : f64
-  return
-}
-
-// -----
-
 // Kernel functions.
 // expected-error @below {{is a kernel and expects matrices, then f64 scalars, but argument #1 is 'i64'}}
 func.func @f(%x: tensor<?x?xf32>, %n: i64) -> tensor<?x?xf32> attributes {kaon.kernel = #kaon.schedule<rows>} {
@@ -401,4 +382,49 @@ module attributes {test.a = #kaon.cpu_target<vector_bits = 128, mr = 4, nr = 4, 
 
 // expected-error @below {{expects kc to be a multiple of 4 from 4 to 1048576, but got 6}}
 module attributes {test.a = #kaon.cpu_target<vector_bits = 128, mr = 4, nr = 8, kc = 6, block = 192>} {
+}
+
+// -----
+
+// Passes look at the body of every update.
+// expected-error @below {{is an update and expects 1 block, but has 0}}
+func.func private @u(tensor<4x6xf32> {kaon.role = #kaon.role<param>}, tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+                     i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update}
+
+// -----
+
+// expected-error @below {{is an update and expects 1 block, but has 2}}
+func.func @u(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+             %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
+  "test.branch"()[^bb1] : () -> ()
+^bb1:
+  return %w : tensor<4x6xf32>
+}
+
+// -----
+
+// expected-error @below {{is an update and expects a body that ends in func.return}}
+func.func @u(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+             %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
+  "test.end"() : () -> ()
+}
+
+// -----
+
+// Bytes and operations of larger ones could not be counted.
+// expected-error @below {{argument #0 expects matrices of at most 1099511627776 elements, but got 3037000500x3037000500}}
+func.func @u(%w: tensor<3037000500x3037000500xf32> {kaon.role = #kaon.role<param>},
+             %g: tensor<3037000500x3037000500xf32> {kaon.role = #kaon.role<grad>},
+             %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<3037000500x3037000500xf32> attributes {kaon.update} {
+  return %w : tensor<3037000500x3037000500xf32>
+}
+
+// -----
+
+// The number of elements would wrap to zero.
+// expected-error @below {{argument #0 expects matrices of at most 1099511627776 elements, but got 4294967296x4294967296}}
+func.func @u(%w: tensor<4294967296x4294967296xf32> {kaon.role = #kaon.role<param>},
+             %g: tensor<4294967296x4294967296xf32> {kaon.role = #kaon.role<grad>},
+             %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4294967296x4294967296xf32> attributes {kaon.update} {
+  return %w : tensor<4294967296x4294967296xf32>
 }

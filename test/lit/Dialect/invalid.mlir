@@ -352,3 +352,28 @@ func.func @f(%x: tensor<4x6xf32>) {
   kaon.yield %x : tensor<4x6xf32>
   return
 }
+
+// -----
+
+// The product of the two sizes wraps.
+func.func @f(%p: tensor<1x24xf32>, %q: tensor<1x24xf32>) {
+  // expected-error @below {{expects left slivers with room for 1000000 vectors of length 4611686018427387904, but got 1x24}}
+  %d = kaon.matmul %p, %q packed sizes [1000000, 1000000, 4611686018427387904] : (tensor<1x24xf32>, tensor<1x24xf32>) -> tensor<1000000x1000000xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<3000000x1xf32>) {
+  // expected-error @below {{'kaon.matmul' op expects matrices of at most 1099511627776 elements, but got 3000000x3000000}}
+  %d = kaon.matmul %x, %x transpose_b : (tensor<3000000x1xf32>, tensor<3000000x1xf32>) -> tensor<3000000x3000000xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<1x1xf32>) {
+  // expected-error @below {{'kaon.broadcast' op expects matrices of at most 1099511627776 elements, but got 3000000x3000000}}
+  %d = kaon.broadcast %x : tensor<1x1xf32> to tensor<3000000x3000000xf32>
+  return
+}

@@ -166,7 +166,7 @@ func.func @f(%x: tensor<4x6xf32>) {
 // -----
 
 func.func @f(%x: tensor<?x6xf32>) {
-  // expected-error @below {{expects an operand of known sizes, but got ?x6}}
+  // expected-error @below {{expects an operand of known sizes and at most 1099511627776 elements, but got ?x6}}
   %p = kaon.pack lhs %x : tensor<?x6xf32> -> tensor<1x96xf32>
   return
 }
@@ -265,5 +265,17 @@ func.func private @kernel(%a: tensor<?x?xf32>, %v: tensor<?x1xf32>, %s: f64) -> 
 func.func @f(%x: tensor<4x6xf32>, %v: tensor<4x1xf32>, %s: f64) {
   // expected-error @below {{expects results #0 to match 'tensor<?x?xf32>' of @kernel, but got 'tensor<4x6xf64>'}}
   %r = kaon.launch @kernel ins(%x, %v : tensor<4x6xf32>, tensor<4x1xf32>) scalars(%s : f64) -> tensor<4x6xf64>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<4x6xf32>) {
+  %y = kaon.kernel elementwise ins(%x : tensor<4x6xf32>) {
+  ^bb0(%a: tensor<4x6xf32>):
+    // expected-error @below {{'test.op' op cannot be part of a kernel}}
+    %b = "test.op"(%a) ({}) : (tensor<4x6xf32>) -> tensor<4x6xf32>
+    kaon.yield %b : tensor<4x6xf32>
+  } -> tensor<4x6xf32>
   return
 }

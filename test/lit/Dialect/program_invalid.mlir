@@ -74,8 +74,20 @@ func.func @u(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>},
 }
 
 kaon.program @p {
-  // expected-error @below {{expects a non-negative scalar set, but got -1}}
+  // expected-error @below {{expects a scalar set in [0, 1048576), but got -1}}
   kaon.parameter @u "a" scalars -1 phase 0
+}
+
+// -----
+
+func.func @u(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+             %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
+  return %w : tensor<4x6xf32>
+}
+
+kaon.program @p {
+  // expected-error @below {{expects a scalar set in [0, 1048576), but got 4611686018427387904}}
+  kaon.parameter @u "a" scalars 4611686018427387904 phase 0
 }
 
 // -----

@@ -94,3 +94,43 @@ func.func @clobbers(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: ten
   %a = kaon.launch @scaled ins(%g, %r : tensor<4x6xf32>, tensor<4x1xf32>) {kaon.buffers = [#kaon.buffer<workspace, 0>]} -> tensor<4x6xf32>
   return %w : tensor<4x6xf32>
 }
+
+// -----
+
+func.func private @unary(%x: tensor<?x?xf32>) -> tensor<?x?xf32> attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  %y = math.absf %x : tensor<?x?xf32>
+  return %y : tensor<?x?xf32>
+}
+func.func @no_such_state(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+                          %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update, kaon.workspace = 128 : i64} {
+  // expected-error @below {{'kaon.launch' op refers to state 1 of an update with 0 states}}
+  %a = kaon.launch @unary ins(%g : tensor<4x6xf32>) {kaon.buffers = [#kaon.buffer<state, 1>]} -> tensor<4x6xf32>
+  return %w : tensor<4x6xf32>
+}
+
+// -----
+
+func.func private @unary(%x: tensor<?x?xf32>) -> tensor<?x?xf32> attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  %y = math.absf %x : tensor<?x?xf32>
+  return %y : tensor<?x?xf32>
+}
+func.func @other_shape(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+                       %m: tensor<4x1xf32> {kaon.role = #kaon.role<state>},
+                       %step: i64 {kaon.role = #kaon.role<step>}) -> (tensor<4x6xf32>, tensor<4x1xf32>) attributes {kaon.update, kaon.workspace = 128 : i64} {
+  // expected-error @below {{'kaon.launch' op writes result #0 of type 'tensor<4x6xf32>' over argument #2 of type 'tensor<4x1xf32>'}}
+  %a = kaon.launch @unary ins(%g : tensor<4x6xf32>) {kaon.buffers = [#kaon.buffer<state, 0>]} -> tensor<4x6xf32>
+  return %w, %m : tensor<4x6xf32>, tensor<4x1xf32>
+}
+
+// -----
+
+func.func private @unary(%x: tensor<?x?xf32>) -> tensor<?x?xf32> attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  %y = math.absf %x : tensor<?x?xf32>
+  return %y : tensor<?x?xf32>
+}
+func.func @far_away(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+                     %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update, kaon.workspace = 128 : i64} {
+  // expected-error @below {{'kaon.launch' op writes result #0 to bytes [9223372036854775744, -9223372036854775776), which are not aligned}}
+  %a = kaon.launch @unary ins(%g : tensor<4x6xf32>) {kaon.buffers = [#kaon.buffer<workspace, 9223372036854775744>]} -> tensor<4x6xf32>
+  return %w : tensor<4x6xf32>
+}

@@ -1,4 +1,4 @@
-// RUN: kaon-opt %s -split-input-file -verify-diagnostics -kaon-verify-program
+// RUN: kaon-opt %s -split-input-file -verify-diagnostics -allow-unregistered-dialect -kaon-verify-program
 
 func.func @f(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
              %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
@@ -67,4 +67,13 @@ kaon.program @step {
   kaon.parameter @f "a" scalars 0 phase 0
   // expected-error @below {{'kaon.parameter' op reads 0 scalars from set 0, which has 1}}
   kaon.parameter @h "b" scalars 0 phase 0
+}
+
+// -----
+
+func.func @f(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+             %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
+  // expected-error @below {{'test.op' op cannot be part of an update; expects ops of kaon, arith and math, and tensor.splat}}
+  "test.op"() : () -> ()
+  return %w : tensor<4x6xf32>
 }
