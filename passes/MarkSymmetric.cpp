@@ -1,5 +1,4 @@
-//===-- MarkSymmetric.cpp - products whose result is symmetric
-//--------------===//
+//===-- MarkSymmetric.cpp - products whose result is symmetric ------------===//
 //
 // Numeric class: reassociating.
 //
@@ -37,28 +36,34 @@ private:
     return type && type.getDimSize(0) == type.getDimSize(1) && isUniform(value);
   }
 
-  Value findGenerator(Operation *op) const;
-  Value findProductGenerator(MatmulOp op) const;
+  Value findGenerator(Operation *op);
+  Value findProductGenerator(MatmulOp op);
   Value findElementwiseGenerator(Operation *op) const;
 
   /// The matrix that a symmetric value is a polynomial in; itself if no other
   /// is known.
   DenseMap<Value, Value> generators;
+  /// The first `X X^T` and the first `X^T X` of each X: later ones are equal.
+  std::array<DenseMap<Value, Value>, 2> gramMatrices;
 };
 
 } // namespace
 
 /// The generator of a product without its addend, null if it is not known to be
 /// symmetric.
-Value SymmetryAnalysis::findProductGenerator(MatmulOp op) const {
-  Value result = op.getResult(), lhs = op.getLhs(), rhs = op.getRhs();
+Value SymmetryAnalysis::findProductGenerator(MatmulOp op) {
   // X X^T or X^T X.
-  if (lhs == rhs && op.getTransposeA() != op.getTransposeB() &&
-      !generators.contains(lhs)) {
-    return result;
+  auto [lhs, rhs] = getProductOperands(op);
+  if (lhs.matrix == rhs.matrix && lhs.transposed != rhs.transposed &&
+      !generators.contains(lhs.matrix)) {
+    auto &known = gramMatrices[lhs.transposed];
+    // With an addend the result is another matrix than the Gram matrix.
+    return op.getAddend()
+               ? known.lookup_or(lhs.matrix, op.getResult())
+               : known.insert({lhs.matrix, op.getResult()}).first->second;
   }
   // Transposition does not matter for polynomials in one symmetric matrix.
-  auto left = generators.find(lhs), right = generators.find(rhs);
+  auto left = generators.find(lhs.matrix), right = generators.find(rhs.matrix);
   if (left != generators.end() && right != generators.end() &&
       left->second == right->second) {
     return left->second;
@@ -93,7 +98,7 @@ Value SymmetryAnalysis::findElementwiseGenerator(Operation *op) const {
   return linear && generator ? generator : result;
 }
 
-Value SymmetryAnalysis::findGenerator(Operation *op) const {
+Value SymmetryAnalysis::findGenerator(Operation *op) {
   if (auto product = dyn_cast<MatmulOp>(op)) {
     Value generator =
         product.isPacked() ? Value() : findProductGenerator(product);

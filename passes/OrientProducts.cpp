@@ -1,5 +1,4 @@
-//===-- OrientProducts.cpp - Gram matrices of the shorter side
-//--------------===//
+//===-- OrientProducts.cpp - Gram matrices of the shorter side ------------===//
 //
 // Numeric class: reassociating.
 //
@@ -10,8 +9,6 @@
 #include "mlir/IR/Remarks.h"
 #include "passes/Passes.h"
 #include "passes/Support.h"
-
-#include "llvm/ADT/MapVector.h"
 
 namespace kaon {
 #define GEN_PASS_DEF_ORIENTPRODUCTSPASS
@@ -68,7 +65,7 @@ public:
 
   /// Rewrites the polynomials in every Gram matrix for which the other side is
   /// shorter and all uses can be rewritten.
-  void orient();
+  void orient(StringRef update);
 
 private:
   /// All polynomials in one Gram matrix, in order.
@@ -86,7 +83,7 @@ private:
   /// that the polynomial can change sides.
   bool isProductWithBase(Operation *op, const Gram &gram) const;
   bool canRewrite(const Family &family) const;
-  void rewrite(const Family &family) const;
+  void rewrite(const Family &family, StringRef update) const;
 
   DenseMap<Value, Gram> grams;
   SmallVector<Family> families;
@@ -99,14 +96,14 @@ std::optional<Gram> GramPolynomials::find(Operation *op) const {
     if (product.isPacked()) {
       return std::nullopt;
     }
-    Value lhs = product.getLhs(), rhs = product.getRhs();
-    std::optional<Gram> left = lookup(lhs), right = lookup(rhs), result;
+    std::optional<Gram> left = lookup(product.getLhs()),
+                        right = lookup(product.getRhs()), result;
+    auto [lhs, rhs] = getProductOperands(product);
     if (left && right && *left == *right) {
-      result =
-          left; // Polynomials are symmetric: transposition does not matter.
-    } else if (lhs == rhs &&
-               product.getTransposeA() != product.getTransposeB()) {
-      result = Gram{lhs, product.getTransposeB() ? Along::Row : Along::Column};
+      // Polynomials are symmetric: transposition does not matter.
+      result = left;
+    } else if (lhs.matrix == rhs.matrix && lhs.transposed != rhs.transposed) {
+      result = Gram{lhs.matrix, rhs.transposed ? Along::Row : Along::Column};
     }
     Value addend = product.getAddend();
     if (result && addend && lookup(addend) != result) {
@@ -118,7 +115,7 @@ std::optional<Gram> GramPolynomials::find(Operation *op) const {
     std::optional<Gram> left = lookup(op->getOperand(0));
     return left == lookup(op->getOperand(1)) ? left : std::nullopt;
   }
-  if (isa<arith::NegFOp>(op)) {
+  if (isa<arith::NegFOp, TransposeOp>(op)) {
     return lookup(op->getOperand(0));
   }
   if (isa<arith::MulFOp>(op) && isUniform(op->getOperand(0))) {
@@ -153,12 +150,11 @@ bool GramPolynomials::isProductWithBase(Operation *op, const Gram &gram) const {
   }
   // P(X X^T) X and X^T P(X X^T); X P(X^T X) and P(X^T X) X^T.
   bool ofRows = gram.side == Along::Row;
+  auto [lhs, rhs] = getProductOperands(product);
   bool baseIsRight = lookup(product.getLhs()) == gram &&
-                     product.getRhs() == gram.base &&
-                     product.getTransposeB() != ofRows;
+                     rhs == ProductOperand{gram.base, !ofRows};
   bool baseIsLeft = lookup(product.getRhs()) == gram &&
-                    product.getLhs() == gram.base &&
-                    product.getTransposeA() == ofRows;
+                    lhs == ProductOperand{gram.base, ofRows};
   return baseIsLeft || baseIsRight;
 }
 
@@ -175,7 +171,7 @@ bool GramPolynomials::canRewrite(const Family &family) const {
   });
 }
 
-void GramPolynomials::rewrite(const Family &family) const {
+void GramPolynomials::rewrite(const Family &family, StringRef update) const {
   Gram gram = family.gram.flip();
   Value base = gram.base;
   auto type = RankedTensorType::get({gram.getSize(), gram.getSize()},
@@ -184,9 +180,9 @@ void GramPolynomials::rewrite(const Family &family) const {
   SmallVector<MatmulOp> products;
   for (Operation *op : family.polynomials) {
     OpBuilder builder(op);
+    // A Gram matrix of the base, rather than a product of two polynomials.
     auto product = dyn_cast<MatmulOp>(op);
-    bool isGram =
-        product && product.getLhs() == base && product.getRhs() == base;
+    bool isGram = product && !lookup(product.getLhs());
     for (Value operand : op->getOperands()) {
       if (getMatrixType(operand) && isUniform(operand)) {
         mapping.map(operand, resizeUniform(builder, operand, type));
@@ -195,8 +191,11 @@ void GramPolynomials::rewrite(const Family &family) const {
     Operation *clone = builder.clone(*op, mapping);
     clone->getResult(0).setType(type);
     if (isGram) {
-      cast<MatmulOp>(clone).setTransposeA(gram.side == Along::Column);
-      cast<MatmulOp>(clone).setTransposeB(gram.side == Along::Row);
+      auto made = cast<MatmulOp>(clone);
+      made.getLhsMutable().set(base);
+      made.getRhsMutable().set(base);
+      made.setTransposeA(gram.side == Along::Column);
+      made.setTransposeB(gram.side == Along::Row);
     }
     for (Operation *user : op->getUsers()) {
       if (isProductWithBase(user, family.gram) &&
@@ -208,32 +207,32 @@ void GramPolynomials::rewrite(const Family &family) const {
   for (MatmulOp product : products) {
     // The polynomial moves to the base's other side; as a symmetric matrix it
     // needs no transposition, and the base keeps its own.
+    auto [left, right] = getProductOperands(product);
     Value lhs = product.getLhs(), rhs = product.getRhs();
-    bool baseIsRight = rhs == base;
-    bool transposeBase =
-        baseIsRight ? product.getTransposeB() : product.getTransposeA();
+    bool baseIsRight = lookup(lhs) == family.gram;
     product.getLhsMutable().set(baseIsRight ? base : mapping.lookup(rhs));
     product.getRhsMutable().set(baseIsRight ? mapping.lookup(lhs) : base);
-    product.setTransposeA(baseIsRight && transposeBase);
-    product.setTransposeB(!baseIsRight && transposeBase);
+    product.setTransposeA(baseIsRight && right.transposed);
+    product.setTransposeB(!baseIsRight && left.transposed);
   }
   for (Operation *op : llvm::reverse(family.polynomials)) {
     op->erase();
   }
-  remark::passed(base.getLoc(), remark::RemarkOpts::name("Orient").category(
-                                    "kaon-orient-products"))
+  remark::passed(base.getLoc(), remark::RemarkOpts::name("Orient")
+                                    .category("kaon-orient-products")
+                                    .function(update))
       << remark::add(
              "products with a Gram matrix of {0}x{0} now use one of {1}x{1}",
              family.gram.getSize(), gram.getSize());
 }
 
-void GramPolynomials::orient() {
+void GramPolynomials::orient(StringRef update) {
   // Decided before any rewriting, which erases what the decisions look at.
   SmallVector<Family> chosen;
   llvm::copy_if(families, std::back_inserter(chosen),
                 [&](const Family &family) { return canRewrite(family); });
   for (const Family &family : chosen) {
-    rewrite(family);
+    rewrite(family, update);
   }
 }
 
@@ -245,7 +244,7 @@ struct OrientProductsPass
     GramPolynomials polynomials;
     getOperation().getBody().walk<WalkOrder::PreOrder>(
         [&](Operation *op) { polynomials.visit(op); });
-    polynomials.orient();
+    polynomials.orient(getOperation().getName());
     eraseDeadOps(getOperation());
   }
 };

@@ -1,5 +1,4 @@
-//===-- SplitPhases.cpp - one function per kind of step
-//---------------------===//
+//===-- SplitPhases.cpp - one function per kind of step -------------------===//
 //
 // Numeric class: bitwise.
 //
@@ -101,6 +100,20 @@ struct SplitPhasesPass : kaon::impl::SplitPhasesPassBase<SplitPhasesPass> {
   }
 
   FailureOr<Variants> splitUpdate(func::FuncOp update, SymbolTable &symbols) {
+    // What asks for anything but the step cannot be decided by the residue.
+    unsigned step = getArgumentsWithRole(update, Role::Step).front();
+    WalkResult asked = update.walk([&](EveryOp every) {
+      if (every.getStep() == update.getArgument(step)) {
+        return WalkResult::advance();
+      }
+      every.emitOpError() << "expects the step of its update, argument #"
+                          << step;
+      return WalkResult::interrupt();
+    });
+    if (asked.wasInterrupted()) {
+      return failure();
+    }
+
     int64_t period = 1;
     SmallVector<int64_t> periods;
     WalkResult walked = update.walk([&](EveryOp every) {

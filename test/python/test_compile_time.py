@@ -9,7 +9,8 @@ import pytest
 _C = pytest.importorskip("kaon._C")
 
 UPDATE = """
-func.func @f(%w: tensor<4x6xf32> {{kaon.role = #kaon.role<param>}}, %g: tensor<4x6xf32> {{kaon.role = #kaon.role<grad>}},
+func.func @f(%w: tensor<4x6xf32> {{kaon.role = #kaon.role<param>}},
+             %g: tensor<4x6xf32> {{kaon.role = #kaon.role<grad>}},
              %step: i64 {{kaon.role = #kaon.role<step>}}) -> tensor<4x6xf32> attributes {{kaon.update}} {{
   %y0 = math.absf %g : tensor<4x6xf32>
   {body}

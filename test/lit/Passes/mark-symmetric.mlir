@@ -86,3 +86,41 @@ func.func @square(%x: tensor<4x4xf32>, %y: tensor<4x4xf32>) -> (tensor<4x4xf32>,
   %b = kaon.matmul %x, %y transpose_b : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
   return %a, %b : tensor<4x4xf32>, tensor<4x4xf32>
 }
+
+// -----
+
+// As the front end writes it: transposes are ops of their own, and equal Gram
+// matrices are several values.
+// CHECK-LABEL: func.func @front_end
+// CHECK: %[[A:.*]] = kaon.matmul %{{.*}}, %{{.*}} symmetric :
+// CHECK: %[[B:.*]] = kaon.matmul %{{.*}}, %{{.*}} symmetric :
+// CHECK: kaon.matmul %[[A]], %[[B]] symmetric :
+// CHECK: %[[C:.*]] = kaon.matmul %{{.*}}, %{{.*}} symmetric :
+// CHECK: kaon.matmul %[[A]], %[[C]] :
+func.func @front_end(%x: tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<4x4xf32>) {
+  %t = kaon.transpose %x : tensor<4x4xf32> -> tensor<4x4xf32>
+  %a = kaon.matmul %x, %t : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %u = kaon.transpose %x : tensor<4x4xf32> -> tensor<4x4xf32>
+  %b = kaon.matmul %x, %u : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %ab = kaon.matmul %a, %b : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %c = kaon.matmul %t, %x : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %ac = kaon.matmul %a, %c : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %ab, %ac : tensor<4x4xf32>, tensor<4x4xf32>
+}
+
+// -----
+
+// A Gram matrix with something added is symmetric, but does not commute with the
+// Gram matrix alone.
+// CHECK-LABEL: func.func @gram_and_addend
+// CHECK: %[[C:.*]] = kaon.matmul %{{.*}} transpose_b symmetric :
+// CHECK: %[[P:.*]] = kaon.matmul %{{.*}} transpose_b symmetric beta
+// CHECK: %[[Q:.*]] = kaon.matmul %{{.*}} transpose_b symmetric :
+// CHECK: kaon.matmul %[[P]], %[[Q]] :
+func.func @gram_and_addend(%x: tensor<4x6xf32>, %y: tensor<4x6xf32>, %s: f64) -> tensor<4x4xf32> {
+  %c = kaon.matmul %y, %y transpose_b : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x4xf32>
+  %p = kaon.matmul %x, %x transpose_b beta %s %c : (tensor<4x6xf32>, tensor<4x6xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %q = kaon.matmul %x, %x transpose_b : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x4xf32>
+  %r = kaon.matmul %p, %q : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %r : tensor<4x4xf32>
+}

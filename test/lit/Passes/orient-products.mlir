@@ -113,3 +113,38 @@ func.func @not_a_polynomial(%x: tensor<6x4xf32>) -> tensor<6x4xf32> {
   %y = kaon.matmul %p, %x : (tensor<6x6xf32>, tensor<6x4xf32>) -> tensor<6x4xf32>
   return %y : tensor<6x4xf32>
 }
+
+// -----
+
+// As the front end writes it: transposes are ops of their own.
+// CHECK-LABEL: func.func @front_end
+// CHECK-SAME: %[[X:.*]]: tensor<6x4xf32>
+// CHECK-NEXT: %[[A:.*]] = kaon.matmul %[[X]], %[[X]] transpose_a : {{.*}} -> tensor<4x4xf32>
+// CHECK-NEXT: %[[T:.*]] = kaon.transpose %[[A]] : tensor<4x4xf32> -> tensor<4x4xf32>
+// CHECK-NEXT: %[[AA:.*]] = kaon.matmul %[[A]], %[[T]] : {{.*}} -> tensor<4x4xf32>
+// CHECK-NEXT: %[[Y:.*]] = kaon.matmul %[[X]], %[[AA]] : {{.*}} -> tensor<6x4xf32>
+// CHECK-NEXT: return %[[Y]]
+func.func @front_end(%x: tensor<6x4xf32>) -> tensor<6x4xf32> {
+  %xt = kaon.transpose %x : tensor<6x4xf32> -> tensor<4x6xf32>
+  %a = kaon.matmul %x, %xt : (tensor<6x4xf32>, tensor<4x6xf32>) -> tensor<6x6xf32>
+  %at = kaon.transpose %a : tensor<6x6xf32> -> tensor<6x6xf32>
+  %aa = kaon.matmul %a, %at : (tensor<6x6xf32>, tensor<6x6xf32>) -> tensor<6x6xf32>
+  %y = kaon.matmul %aa, %x : (tensor<6x6xf32>, tensor<6x4xf32>) -> tensor<6x4xf32>
+  return %y : tensor<6x4xf32>
+}
+
+// -----
+
+// The base seen through its transpose: P(X X^T) X = (X^T P(X X^T))^T.
+// CHECK-LABEL: func.func @front_end_base
+// CHECK-SAME: %[[X:.*]]: tensor<4x6xf32>
+// CHECK-NEXT: %[[A:.*]] = kaon.matmul %[[X]], %[[X]] transpose_b : {{.*}} -> tensor<4x4xf32>
+// CHECK-NEXT: %[[Y:.*]] = kaon.matmul %[[X]], %[[A]] transpose_a : (tensor<4x6xf32>, tensor<4x4xf32>) -> tensor<6x4xf32>
+// CHECK-NEXT: return %[[Y]]
+func.func @front_end_base(%x: tensor<4x6xf32>) -> tensor<6x4xf32> {
+  %t = kaon.transpose %x : tensor<4x6xf32> -> tensor<6x4xf32>
+  %tt = kaon.transpose %t : tensor<6x4xf32> -> tensor<4x6xf32>
+  %a = kaon.matmul %t, %tt : (tensor<6x4xf32>, tensor<4x6xf32>) -> tensor<6x6xf32>
+  %y = kaon.matmul %a, %t : (tensor<6x6xf32>, tensor<6x4xf32>) -> tensor<6x4xf32>
+  return %y : tensor<6x4xf32>
+}

@@ -41,3 +41,23 @@ kaon.program @step {
   // expected-error @below {{has a period of 7, with which the program needs 28 kinds of steps, more than max-period (20)}}
   kaon.parameter @seven "b" scalars 0 phase 0
 }
+
+// -----
+
+func.func @shifted(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+                  %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
+  %one = arith.constant 1 : i64
+  %next = arith.addi %step, %one : i64
+  %a = kaon.every %step period 2 phase 0 -> tensor<4x6xf32> {
+    // expected-error @below {{'kaon.every' op expects the step of its update, argument #2}}
+    %b = kaon.every %next period 2 phase 0 -> tensor<4x6xf32> {
+      kaon.yield %w : tensor<4x6xf32>
+    } else {
+      kaon.yield %g : tensor<4x6xf32>
+    }
+    kaon.yield %b : tensor<4x6xf32>
+  } else {
+    kaon.yield %g : tensor<4x6xf32>
+  }
+  return %a : tensor<4x6xf32>
+}
