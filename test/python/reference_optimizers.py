@@ -98,7 +98,8 @@ def newton_schulz(
 def row_normalize(u: Array, epsilon: float = 1e-12) -> Array:
     """Each row divided by ``max(|U_i|, epsilon)``."""
     norms = np.sqrt((u * u).sum(axis=1, keepdims=True))
-    return u / np.maximum(norms, epsilon)
+    result: Array = u / np.maximum(norms, epsilon)
+    return result
 
 
 def shape_scale(mode: str, rows: int, cols: int) -> float:
