@@ -819,7 +819,8 @@ static LogicalResult verifyUpdate(func::FuncOp function) {
            << function.getBody().getBlocks().size();
   }
   Block &body = function.getBody().front();
-  if (body.empty() || !isa<func::ReturnOp>(body.back())) {
+  // A block without any terminator is reported as such.
+  if (body.mightHaveTerminator() && !isa<func::ReturnOp>(body.back())) {
     return function.emitOpError()
            << "is an update and expects a body that ends in func.return";
   }
