@@ -1,16 +1,14 @@
-"""What the tests of `kaon.optim` share: a float64 oracle written from the formulas, and small helpers."""
+"""What the tests of `kaon.optim` share: the reference optimizers as an oracle with state, and small helpers."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import reference_optimizers as reference
 import torch
 from torch import Tensor, nn
-
-KELLER_JORDAN = [(3.4445, -4.7750, 2.0315)] * 5
 
 # Newton-Schulz with these coefficients takes a single singular value 1 to this one; so does every matrix of rank 1.
 NS5_OF_ONE = 0.696436
@@ -23,47 +21,18 @@ def frobenius(x: Any) -> float:
     return float(largest * np.sqrt(((x / largest) ** 2).sum())) if largest > 0 else 0.0
 
 
-def newton_schulz(
-    u: np.ndarray,
-    coefficients: Sequence[tuple[float, float, float]] = KELLER_JORDAN,
-    eps: float = 0.0,
-    form: str = "max",
-) -> np.ndarray:
-    norm = max(frobenius(u), eps) if form == "max" else frobenius(u) + eps
-    x = u / norm if norm > 0 else u
-    if x.shape[0] > x.shape[1]:
-        x = x.T
-    for a, b, c in coefficients:
-        gram = x @ x.T
-        x = a * x + (b * gram + c * (gram @ gram)) @ x
-    return x.T if u.shape[0] > u.shape[1] else x
-
-
-def row_normalize(u: np.ndarray) -> np.ndarray:
-    largest = np.abs(u).max(axis=1, keepdims=True)
-    scaled = np.divide(u, largest, out=np.zeros_like(u), where=largest > 0)
-    norms = np.sqrt((scaled**2).sum(axis=1, keepdims=True))
-    return np.divide(scaled, norms, out=np.zeros_like(u), where=norms > 0)
-
-
-def shape_scale(mode: str | None, rows: int, cols: int) -> float:
-    return {
-        None: math.sqrt(max(1.0, rows / cols)),
-        "original": math.sqrt(max(1.0, rows / cols)),
-        "match_rms_adamw": 0.2 * math.sqrt(max(rows, cols)),
-        "spectral": math.sqrt(rows / cols),
-        "sqrt_max": math.sqrt(max(rows, cols)),
-        "none": 1.0,
-    }[mode]
+def orthogonalize(u: np.ndarray, epsilon: float = 0.0) -> np.ndarray:
+    """Newton-Schulz with the coefficients and the normalization that `kaon.optim` has by default."""
+    return reference.newton_schulz(u, epsilon=epsilon, normalize="max")
 
 
 class MuonOracle:
-    """Muon and Periodic Row-wise Muon (`period` > 1) on one matrix, in float64."""
+    """Muon and Periodic Row-wise Muon (`period` > 1) on one matrix: `reference_optimizers` under the names, defaults
+    and conventions of `kaon.optim`, with the state kept from step to step."""
 
     def __init__(self, w: Any, **options: Any) -> None:
         self.w = np.asarray(w, dtype=np.float64).copy()
-        self.m = np.zeros_like(self.w)
-        self.c = 1.0
+        self.state: reference.State = {"m": np.zeros_like(self.w), "c": np.ones((1, 1))}
         self.t = 0
         self.options = {
             "lr": 1e-3,
@@ -73,7 +42,7 @@ class MuonOracle:
             "momentum_form": "lerp",
             "adjust_lr_fn": None,
             "decay_mode": "decoupled",
-            "coefficients": KELLER_JORDAN,
+            "coefficients": reference.KELLER_JORDAN,
             "eps": 0.0,
             "ns_normalize": "max",
             "period": 1,
@@ -86,30 +55,26 @@ class MuonOracle:
 
     def step(self, g: Any, **changes: Any) -> np.ndarray:
         o = {**self.options, **changes}
-        g = np.asarray(g, dtype=np.float64)
         self.t += 1
-        mu = o["momentum"]
-        weight = 1 - mu if o["momentum_form"] == "lerp" else 1.0
-        self.m = mu * self.m + weight * g
-        u = weight * g + mu * self.m if o["nesterov"] else self.m
-        rows, cols = self.w.shape
-        rho = 1.0 if o["row_scale"] == "unit" else min(1.0, math.sqrt(cols / rows))
-        q = rho * row_normalize(u)
-        if (self.t - 1 - o["phase"]) % o["period"] == 0:
-            direction = newton_schulz(u, o["coefficients"], o["eps"], o["ns_normalize"])
-            if o["row_scale"] == "calibrated":
-                self.c = float((q * direction).sum() / (q * q).sum()) if (q * q).sum() > 0 else 1.0
-        else:
-            direction = q * o["row_lr_ratio"] * self.c * o["row_gain"]
-        step = o["lr"] * shape_scale(o["adjust_lr_fn"], rows, cols)
-        decay = o["lr"] * o["weight_decay"]
-        if o["decay_mode"] == "decoupled":
-            self.w = (1 - decay) * self.w - step * direction
-        elif o["decay_mode"] == "after":
-            self.w = self.w - step * direction
-            self.w = self.w - decay * self.w
-        else:
-            self.w = self.w - step * direction - decay * (direction * self.w >= 0) * self.w
+        self.w, self.state = reference.periodic_rowwise_muon_step(
+            self.w,
+            np.asarray(g, dtype=np.float64),
+            self.state,
+            self.t,
+            period=o["period"],
+            phase=o["phase"] + 1,  # of the first step, which is number 1
+            row_scale=o["row_scale"],
+            row_lr_ratio=o["row_lr_ratio"] * o["row_gain"],
+            row_epsilon=0.0,
+            lr=o["lr"],
+            mu=o["momentum"],
+            weight_decay=o["weight_decay"],
+            form=o["momentum_form"],
+            nesterov=o["nesterov"],
+            scale=o["adjust_lr_fn"] or "original",
+            decay_mode=o["decay_mode"],
+            orthogonalize=lambda u: reference.newton_schulz(u, o["coefficients"], o["eps"], o["ns_normalize"]),
+        )
         return self.w
 
 

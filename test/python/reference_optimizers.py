@@ -70,6 +70,11 @@ def frobenius_norm(x: Array) -> float:
     return float(np.sqrt((x * x).sum()))
 
 
+def divide(x: Array, divisor: Array) -> Array:
+    """``x / divisor``, and zero where the divisor is."""
+    return np.divide(x, divisor, out=np.zeros_like(x), where=divisor > 0)
+
+
 def newton_schulz(
     u: Array,
     coefficients: Sequence[Row] = KELLER_JORDAN,
@@ -84,7 +89,7 @@ def newton_schulz(
     """
     norm = norm_scale * frobenius_norm(u)
     divisor = {"add": norm + epsilon, "max": max(norm, epsilon), "none": 1.0}[normalize]
-    x: Array = u / divisor
+    x = divide(u, np.asarray(divisor))
     is_tall = u.shape[0] > u.shape[1]
     if is_tall:
         x = x.T
@@ -98,8 +103,7 @@ def newton_schulz(
 def row_normalize(u: Array, epsilon: float = 1e-12) -> Array:
     """Each row divided by ``max(|U_i|, epsilon)``."""
     norms = np.sqrt((u * u).sum(axis=1, keepdims=True))
-    result: Array = u / np.maximum(norms, epsilon)
-    return result
+    return divide(u, np.maximum(norms, epsilon))
 
 
 def shape_scale(mode: str, rows: int, cols: int) -> float:
@@ -178,6 +182,7 @@ def periodic_rowwise_muon_step(
     form: str = "lerp",
     nesterov: bool = True,
     scale: str = "match_rms_adamw",
+    decay_mode: str = "decoupled",
     orthogonalize: Callable[[Array], Array] = newton_schulz,
 ) -> tuple[Array, State]:
     """Muon where ``(t - phase) mod period`` is 0, rows of the momentum divided by their norms on the other steps.
@@ -200,7 +205,7 @@ def periodic_rowwise_muon_step(
     else:
         direction = row_lr_ratio * c * q
     step_size = lr * shape_scale(scale, rows, cols)
-    return apply(w, direction, lr, step_size, weight_decay), {"m": m, "c": c}
+    return apply(w, direction, lr, step_size, weight_decay, decay_mode), {"m": m, "c": c}
 
 
 def adamw_step(

@@ -567,7 +567,8 @@ def test_over_from_torchs_muon() -> None:
             [reference.state[p]["momentum_buffer"] for p in theirs],
         )
         oracle = MuonOracle(ours[0].detach(), lr=0.05, momentum=0.9, coefficients=[(3.4445, -4.7750, 2.0315)] * 6)
-        oracle.m = reference.state[theirs[0]]["momentum_buffer"].double().numpy()
+        momentum = reference.state[theirs[0]]["momentum_buffer"].double().numpy()
+        oracle.state = {**oracle.state, "m": momentum}
         set_gradients(ours, 3)
         assert ours[0].grad is not None
         oracle.step(ours[0].grad)
