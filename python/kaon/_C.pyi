@@ -114,6 +114,9 @@ def compile_kernel(text: str, target: Mapping[str, Any], opt_level: int = 3, dum
         dump: ``"llvm"`` or ``"assembly"`` to get that text as well.
     """
 
+def cuda_library() -> dict[str, str]:
+    """The headers that CUDA kernels include by name, as embedded when this extension was built: name -> text."""
+
 class KernelLibrary:
     """Loaded kernels. Owns their code."""
 

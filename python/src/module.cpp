@@ -12,5 +12,6 @@ PYBIND11_MODULE(_C, m) {
   (void)registered;
   kaon::python::bindIr(m);
   kaon::python::bindCodegen(m);
+  kaon::python::bindCudaCodegen(m);
   kaon::python::bindRuntime(m);
 }
