@@ -130,6 +130,56 @@ class KernelLibrary:
     @property
     def table(self) -> KernelTable: ...
 
+# ---- CUDA
+
+class CudaBinary:
+    """What NVRTC made of a text."""
+
+    @property
+    def image(self) -> bytes:
+        """What a CUDA driver loads."""
+
+    @property
+    def kind(self) -> str:
+        """What the image is: ``cubin`` or ``ptx``."""
+
+    @property
+    def ptx(self) -> str: ...
+    @property
+    def log(self) -> str: ...
+    @property
+    def seconds(self) -> float: ...
+
+class Nvrtc:
+    """NVIDIA's run-time compiler, opened at run time. Usable from any number of threads at once."""
+
+    def __init__(self, candidates: Sequence[str]) -> None:
+        """Open the first usable of ``candidates``; raises OSError, which says for each why it is none."""
+
+    @staticmethod
+    def find_loaded() -> str:
+        """The path of an NVRTC in this process, or an empty string."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def version(self) -> tuple[int, int]: ...
+    def compile(
+        self,
+        source: str,
+        name: str,
+        arch: str,
+        options: Sequence[str] = (),
+        headers: Mapping[str, str] = {},
+    ) -> CudaBinary:
+        """Compile a text that may include ``headers``; raises :class:`CompileError` with the log.
+
+        Releases the interpreter lock.
+
+        Args:
+            arch: ``sm_90a`` and the like for a CUBIN, ``compute_80`` and the like for PTX alone.
+        """
+
 # ---- runtime
 
 class KernelTable:

@@ -215,12 +215,29 @@ class Runtime(KnobGroup):
     )
 
 
+class Cuda(KnobGroup):
+    """Where NVIDIA's libraries are."""
+
+    nvrtc = Knob[Path | None](
+        "KAON_NVRTC", _path, None, "path of libnvrtc, the run-time compiler (default: searched, see docs/cuda.md)"
+    )
+    home = Knob[Path | None]("CUDA_HOME", _path, None, "a CUDA toolkit, whose NVRTC is used where no wheel has one")
+    path = Knob[Path | None]("CUDA_PATH", _path, None, "the same, under the name that NVIDIA's installers set")
+
+
 cache = Cache()
 compilation = Compilation()
 debug = Debug()
 runtime = Runtime()
+cuda = Cuda()
 
-GROUPS: dict[str, KnobGroup] = {"cache": cache, "compilation": compilation, "debug": debug, "runtime": runtime}
+GROUPS: dict[str, KnobGroup] = {
+    "cache": cache,
+    "compilation": compilation,
+    "debug": debug,
+    "runtime": runtime,
+    "cuda": cuda,
+}
 
 
 @contextmanager

@@ -106,6 +106,7 @@ private:
 void bindIr(pybind11::module_ &m);
 void bindCodegen(pybind11::module_ &m);
 void bindCudaCodegen(pybind11::module_ &m);
+void bindNvrtc(pybind11::module_ &m);
 void bindRuntime(pybind11::module_ &m);
 
 } // namespace kaon::python

@@ -13,5 +13,6 @@ PYBIND11_MODULE(_C, m) {
   kaon::python::bindIr(m);
   kaon::python::bindCodegen(m);
   kaon::python::bindCudaCodegen(m);
+  kaon::python::bindNvrtc(m);
   kaon::python::bindRuntime(m);
 }
