@@ -414,6 +414,7 @@ LogicalResult SequenceBuilder::defineResults(Operation *op) {
     case BufferKind::Workspace:
       place.kind = runtime::BufferKind::Workspace;
       place.offset = buffer.getOffset();
+      place.pitch = place.cols;
       break;
     case BufferKind::State:
       place.kind = runtime::BufferKind::State;
@@ -583,6 +584,9 @@ LogicalResult SequenceBuilder::translateTranspose(TransposeOp op) {
   if (op.isView()) {
     runtime::Operand place = places.lookup(op.getInput());
     std::swap(place.rows, place.cols);
+    if (place.kind == runtime::BufferKind::Workspace) {
+      place.pitch = place.cols;
+    }
     places[op.getResult()] = place;
     return success();
   }

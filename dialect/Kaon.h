@@ -56,6 +56,17 @@ inline constexpr int64_t maxMatrixElements = int64_t(1) << 40;
 bool hasBoundedSize(mlir::RankedTensorType type);
 
 //===----------------------------------------------------------------------===//
+// Targets
+//===----------------------------------------------------------------------===//
+
+/// Shared memory that a block may have where nothing else is known: that of
+/// sm_80.
+inline constexpr int64_t defaultSharedBytes = 163 << 10;
+
+/// The `kaon.cuda` of the module that an op is in, or is; null if it has none.
+CudaTargetAttr getCudaTarget(mlir::Operation *op);
+
+//===----------------------------------------------------------------------===//
 // Functions
 //===----------------------------------------------------------------------===//
 

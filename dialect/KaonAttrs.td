@@ -130,4 +130,27 @@ def Kaon_CpuTargetAttr : AttrDef<KaonDialect, "CpuTarget"> {
   let genVerifyDecl = 1;
 }
 
+def Kaon_HalfType : Kaon_Enum<"HalfType", "which 16-bit type products take", [
+    I32EnumAttrCase<"BF16", 0, "bf16">,
+    I32EnumAttrCase<"F16", 1, "f16">]>;
+
+def Kaon_CudaTargetAttr : AttrDef<KaonDialect, "CudaTarget"> {
+  let mnemonic = "cuda_target";
+  let summary = "What the schedule for a GPU depends on";
+  let description = [{
+    `half`: the type of the operands and results of products. `shared_bytes`: shared
+    memory that one block may have, which decides how long a row may be to stay on
+    the chip; 166912 on sm_80, 232448 on sm_90 and sm_100.
+
+    Example: `#kaon.cuda_target<half = bf16, shared_bytes = 166912>`.
+  }];
+  let parameters = (ins EnumParameter<Kaon_HalfType>:$half, "int64_t":$shared_bytes);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// The type that `half` names.
+    ::mlir::FloatType getHalfType() const;
+  }];
+}
+
 #endif // KAON_DIALECT_KAONATTRS_TD

@@ -135,6 +135,27 @@ void kaon::registerAllDialects(DialectRegistry &registry) {
 }
 
 //===----------------------------------------------------------------------===//
+// Targets
+//===----------------------------------------------------------------------===//
+
+FloatType CudaTargetAttr::getHalfType() const {
+  if (getHalf() == HalfType::F16) {
+    return Float16Type::get(getContext());
+  }
+  return BFloat16Type::get(getContext());
+}
+
+CudaTargetAttr kaon::getCudaTarget(Operation *op) {
+  auto module = dyn_cast<ModuleOp>(op);
+  if (!module) {
+    module = op->getParentOfType<ModuleOp>();
+  }
+  return module ? module->getAttrOfType<CudaTargetAttr>(
+                      KaonDialect::getCudaAttrName())
+                : CudaTargetAttr();
+}
+
+//===----------------------------------------------------------------------===//
 // Functions
 //===----------------------------------------------------------------------===//
 

@@ -49,6 +49,7 @@ def KaonDialect : Dialect {
     | `kaon.buffers` | op of an update | where each result lives |
     | `kaon.workspace` | update | bytes of scratch memory that one matrix needs |
     | `kaon.cpu` | module | what is known of the processor the module is compiled for |
+    | `kaon.cuda` | module | what is known of the GPU the module is compiled for; not along with `kaon.cpu` |
 
     Ops that carry `kaon.buffers` are statements rather than functions: each has
     memory effects, and is right only where it stands. Planned IR is not to be
@@ -74,6 +75,7 @@ def KaonDialect : Dialect {
     static constexpr ::llvm::StringLiteral getBuffersAttrName() { return "kaon.buffers"; }
     static constexpr ::llvm::StringLiteral getWorkspaceAttrName() { return "kaon.workspace"; }
     static constexpr ::llvm::StringLiteral getCpuAttrName() { return "kaon.cpu"; }
+    static constexpr ::llvm::StringLiteral getCudaAttrName() { return "kaon.cuda"; }
   }];
 }
 

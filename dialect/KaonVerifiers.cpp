@@ -157,6 +157,17 @@ LogicalResult CpuTargetAttr::verify(EmitErrorFn emitError, int64_t vectorBits,
   return success();
 }
 
+LogicalResult CudaTargetAttr::verify(EmitErrorFn emitError, HalfType,
+                                     int64_t sharedBytes) {
+  // What every GPU has, and more than any has.
+  constexpr int64_t least = 48 << 10, most = 1 << 20;
+  if (sharedBytes < least || sharedBytes > most) {
+    return emitError() << "expects shared_bytes to be from " << least << " to "
+                       << most << ", but got " << sharedBytes;
+  }
+  return success();
+}
+
 //===----------------------------------------------------------------------===//
 // Update math
 //===----------------------------------------------------------------------===//
@@ -930,6 +941,17 @@ LogicalResult KaonDialect::verifyOperationAttribute(Operation *op,
     }
     return isa<CpuTargetAttr>(value) ? success()
                                      : expects("a #kaon.cpu_target");
+  }
+  if (name == getCudaAttrName()) {
+    if (!isa<ModuleOp>(op)) {
+      return op->emitOpError() << "has " << name << ", but is not a module";
+    }
+    if (op->hasAttr(getCpuAttrName())) {
+      return op->emitOpError() << "expects one target, but has both "
+                               << getCpuAttrName() << " and " << name;
+    }
+    return isa<CudaTargetAttr>(value) ? success()
+                                      : expects("a #kaon.cuda_target");
   }
   return op->emitOpError() << "has unknown attribute " << name;
 }

@@ -338,7 +338,7 @@ KaonBuffer Executor::bind(const Operand &operand, int32_t parameter,
   if (operand.kind == BufferKind::Workspace) {
     return {backend->workspace() + slot * sequence.workspaceBytes +
                 operand.offset,
-            operand.cols};
+            operand.pitch};
   }
   int64_t index = firstBuffer[parameter];
   if (operand.kind == BufferKind::Grad) {

@@ -19,6 +19,7 @@ using namespace kaon::runtime;
 // Keywords in the order of the enumerations.
 static constexpr std::string_view elementTypes[] = {"f16", "bf16", "f32",
                                                     "f64"};
+static constexpr std::string_view targets[] = {"cpu", "cuda"};
 static constexpr std::string_view schedules[] = {
     "elementwise", "rows", "columns", "transpose", "pack", "matmul"};
 static constexpr std::string_view bufferKinds[] = {"param", "grad", "state",
@@ -75,36 +76,122 @@ static Status checkAtLeast(const std::string &path, int64_t value,
                          value);
 }
 
+static Status checkMultiple(const std::string &path, int64_t value,
+                            int64_t unit, std::string_view what) {
+  if (value >= 0 && value % unit == 0) {
+    return Status::success();
+  }
+  return Status::failure(path, ": expects a multiple of ", unit, " ", what,
+                         ", but got ", value);
+}
+
+static Status checkEqual(const std::string &path, int64_t value,
+                         int64_t wanted) {
+  if (value == wanted) {
+    return Status::success();
+  }
+  return Status::failure(path, ": expects ", wanted, ", but got ", value);
+}
+
 /// How many sizes a launch of `schedule` has.
 static size_t numSizes(Schedule schedule) {
   return schedule == Schedule::Matmul ? 3 : 2;
 }
 
-static Status checkItems(const std::string &path, Schedule schedule,
-                         const Launch &launch) {
-  int64_t wanted = 0;
+/// Items of a launch on the CPU; none if they depend on the tile sizes that the
+/// kernel was generated for.
+static std::optional<int64_t> cpuItems(Schedule schedule,
+                                       const Launch &launch) {
   switch (schedule) {
   case Schedule::Elementwise:
   case Schedule::Rows:
-    wanted = launch.sizes[0];
-    break;
+    return launch.sizes[0];
   case Schedule::Columns:
-    wanted = launch.sizes[1];
-    break;
+    return launch.sizes[1];
   case Schedule::Transpose:
-    wanted = ceilDiv(launch.sizes[0], KAON_TRANSPOSE_BLOCK);
-    break;
+    return ceilDiv(launch.sizes[0], KAON_TRANSPOSE_BLOCK);
   case Schedule::Pack:
   case Schedule::Matmul:
-    // The number depends on the tile sizes that the kernel was generated for.
+    break;
+  }
+  return std::nullopt;
+}
+
+/// Blocks of one matrix on CUDA; none for a product, which may be symmetric.
+static std::optional<int64_t> cudaItems(Schedule schedule,
+                                        const Launch &launch) {
+  switch (schedule) {
+  case Schedule::Elementwise:
+    return ceilDiv(launch.sizes[0] * launch.sizes[1], launch.grain);
+  case Schedule::Rows:
+  case Schedule::Transpose:
+    return ceilDiv(launch.sizes[0], launch.grain);
+  case Schedule::Columns:
+    return ceilDiv(launch.sizes[1], launch.grain);
+  case Schedule::Pack:
+  case Schedule::Matmul:
+    break;
+  }
+  return std::nullopt;
+}
+
+static Status checkItems(const std::string &path, Target target,
+                         Schedule schedule, const Launch &launch) {
+  std::optional<int64_t> wanted = target == Target::Cpu
+                                      ? cpuItems(schedule, launch)
+                                      : cudaItems(schedule, launch);
+  if (!wanted) {
     return checkAtLeast(path + ".items", launch.items, 1);
   }
-  if (launch.items == wanted) {
+  if (launch.items == *wanted) {
     return Status::success();
   }
-  return Status::failure(path, ".items: expects ", wanted, " for the schedule ",
-                         stringify(schedule), " and sizes ", launch.sizes[0],
-                         "x", launch.sizes[1], ", but got ", launch.items);
+  return Status::failure(path, ".items: expects ", *wanted,
+                         " for the schedule ", stringify(schedule),
+                         " and sizes ", launch.sizes[0], "x", launch.sizes[1],
+                         ", but got ", launch.items);
+}
+
+/// Number of tiles of a product on CUDA: a grid, or its lower triangle.
+static Status checkTiles(const std::string &path, const Launch &launch) {
+  int64_t rows = ceilDiv(launch.sizes[0], cudaTileSize),
+          cols = ceilDiv(launch.sizes[1], cudaTileSize);
+  int64_t triangle = rows * (rows + 1) / 2;
+  if (launch.items == rows * cols ||
+      (launch.sizes[0] == launch.sizes[1] && launch.items == triangle)) {
+    return Status::success();
+  }
+  return Status::failure(path, ".items: expects the ", rows * cols,
+                         " tiles of a ", launch.sizes[0], "x", launch.sizes[1],
+                         " result, or its triangle, but got ", launch.items);
+}
+
+/// What CUDA needs to know to start a kernel, and the CPU does not.
+static Status checkBlocks(const std::string &path, Target target,
+                          const KernelPlan &kernel, const Launch &launch) {
+  if (target == Target::Cpu) {
+    return checkEqual(path + ".sharedBytes", launch.sharedBytes, 0);
+  }
+  KAON_RETURN_IF_ERROR(
+      checkAtLeast(path + ".sharedBytes", launch.sharedBytes, 0));
+  switch (kernel.schedule) {
+  case Schedule::Elementwise:
+    return checkEqual(path + ".grain", launch.grain, cudaElementwiseGrain);
+  case Schedule::Columns:
+    return checkEqual(path + ".grain", launch.grain, kernel.threads);
+  case Schedule::Transpose:
+    return checkEqual(path + ".grain", launch.grain, KAON_TRANSPOSE_BLOCK);
+  case Schedule::Matmul:
+    KAON_RETURN_IF_ERROR(checkEqual(path + ".grain", launch.grain, 1));
+    return checkTiles(path, launch);
+  case Schedule::Pack:
+    return Status::failure(path, ".kernel: expects a schedule of the target ",
+                           stringify(target), ", but got ",
+                           stringify(kernel.schedule));
+  case Schedule::Rows:
+    break;
+  }
+  return Status::success();
 }
 
 static Status checkCount(const std::string &path, std::string_view what,
@@ -120,8 +207,9 @@ static Status checkCount(const std::string &path, std::string_view what,
 
 /// Kernels know their matrices by the launch's sizes alone: checks that operand
 /// number `index` has the shape that follows from them.
-static Status checkOperandShape(const std::string &path, Schedule schedule,
-                                const Launch &launch, size_t index) {
+static Status checkOperandShape(const std::string &path, Target target,
+                                Schedule schedule, const Launch &launch,
+                                size_t index) {
   const Operand &operand = launch.operands[index];
   const std::vector<int64_t> &sizes = launch.sizes;
   auto hasShape = [&](int64_t rows, int64_t cols) {
@@ -148,6 +236,12 @@ static Status checkOperandShape(const std::string &path, Schedule schedule,
                : operand.rows * operand.cols >= sizes[0] * sizes[1];
     break;
   case Schedule::Matmul:
+    if (target == Target::Cuda && index < 2) {
+      // A as it is or transposed, and B.
+      fits =
+          hasShape(sizes[index], sizes[2]) || hasShape(sizes[2], sizes[index]);
+      break;
+    }
     fits = index == 0   ? operand.rows * operand.cols >= sizes[0] * sizes[2]
            : index == 1 ? operand.rows * operand.cols >= sizes[1] * sizes[2]
                         : hasShape(sizes[0], sizes[1]);
@@ -165,9 +259,27 @@ static Status checkOperandShape(const std::string &path, Schedule schedule,
                          operand.rows, "x", operand.cols);
 }
 
+/// Scalars of a product. On CUDA those of an epilogue may follow.
+static Status checkProductScalars(const std::string &path, Target target,
+                                  const Launch &launch) {
+  if (target == Target::Cpu) {
+    return checkCount(path, "scalars", Schedule::Matmul, launch.scalars.size(),
+                      2, 2);
+  }
+  // alpha, and beta of an addend
+  int64_t least = launch.numInputs - 1;
+  auto count = static_cast<int64_t>(launch.scalars.size());
+  if (count >= least) {
+    return Status::success();
+  }
+  return Status::failure(path, ": expects at least ", least,
+                         " scalars for a product with ", launch.numInputs,
+                         " inputs, but got ", count);
+}
+
 /// Library kernels have a fixed number of operands and scalars.
-static Status checkSignature(const std::string &path, Schedule schedule,
-                             const Launch &launch) {
+static Status checkSignature(const std::string &path, Target target,
+                             Schedule schedule, const Launch &launch) {
   bool isMatmul = schedule == Schedule::Matmul;
   if (!isMatmul && schedule != Schedule::Pack &&
       schedule != Schedule::Transpose) {
@@ -180,14 +292,48 @@ static Status checkSignature(const std::string &path, Schedule schedule,
   KAON_RETURN_IF_ERROR(checkCount(path + ".inputs", "operands to read",
                                   schedule, launch.numInputs, numInputs,
                                   numInputs));
-  size_t numScalars = isMatmul ? 2 : 0;
+  if (isMatmul) {
+    return checkProductScalars(path + ".scalars", target, launch);
+  }
   return checkCount(path + ".scalars", "scalars", schedule,
-                    launch.scalars.size(), numScalars, numScalars);
+                    launch.scalars.size(), 0, 0);
 }
 
-static Status validateOperand(const std::string &path, const Operand &operand,
-                              const Sequence &sequence, bool isResult) {
+/// Checks where a matrix of the workspace lies.
+static Status validatePlace(const std::string &path, Target target,
+                            const Operand &operand, const Sequence &sequence) {
+  KAON_RETURN_IF_ERROR(checkMultiple(path + ".offset", operand.offset,
+                                     bufferAlignment(target), "bytes"));
+  if (operand.pitch < operand.cols ||
+      !isValidShape(operand.rows, operand.pitch)) {
+    return Status::failure(path, ".pitch: expects at least the ", operand.cols,
+                           " columns and at most ", maxElements,
+                           " elements in all, but got ", operand.pitch);
+  }
+  if (target == Target::Cpu) {
+    KAON_RETURN_IF_ERROR(
+        checkEqual(path + ".pitch", operand.pitch, operand.cols));
+  }
+  KAON_RETURN_IF_ERROR(checkMultiple(path + ".pitch", operand.pitch,
+                                     pitchUnit(target, operand.type),
+                                     "elements"));
+  if (operand.offset > sequence.workspaceBytes ||
+      operand.bytes() > sequence.workspaceBytes - operand.offset) {
+    return Status::failure(
+        path, ": expects to end within the sequence's workspace of ",
+        sequence.workspaceBytes, " bytes, but ends at ",
+        operand.offset + operand.bytes());
+  }
+  return Status::success();
+}
+
+static Status validateOperand(const std::string &path, Target target,
+                              const Operand &operand, const Sequence &sequence,
+                              bool isResult) {
   KAON_RETURN_IF_ERROR(checkShape(path, operand.rows, operand.cols));
+  if (operand.kind != BufferKind::Workspace) {
+    KAON_RETURN_IF_ERROR(checkEqual(path + ".pitch", operand.pitch, 0));
+  }
   switch (operand.kind) {
   case BufferKind::Param:
     return Status::success();
@@ -202,27 +348,15 @@ static Status validateOperand(const std::string &path, const Operand &operand,
   case BufferKind::Workspace:
     break;
   }
-  if (operand.offset < 0 || operand.offset % KAON_BUFFER_ALIGNMENT != 0) {
-    return Status::failure(path, ".offset: expects a multiple of ",
-                           KAON_BUFFER_ALIGNMENT, " bytes, but got ",
-                           operand.offset);
-  }
-  if (operand.offset > sequence.workspaceBytes ||
-      operand.bytes() > sequence.workspaceBytes - operand.offset) {
-    return Status::failure(
-        path, ": expects to end within the sequence's workspace of ",
-        sequence.workspaceBytes, " bytes, but ends at ",
-        operand.offset + operand.bytes());
-  }
-  return Status::success();
+  return validatePlace(path, target, operand, sequence);
 }
 
 static Status validateLaunch(const std::string &path, const Launch &launch,
-                             const Sequence &sequence,
-                             const std::vector<KernelPlan> &kernels) {
-  KAON_RETURN_IF_ERROR(
-      checkIndex(path + ".kernel", "kernel", launch.kernel, kernels.size()));
-  Schedule schedule = kernels[launch.kernel].schedule;
+                             const Sequence &sequence, const StepPlan &plan) {
+  KAON_RETURN_IF_ERROR(checkIndex(path + ".kernel", "kernel", launch.kernel,
+                                  plan.kernels.size()));
+  const KernelPlan &kernel = plan.kernels[launch.kernel];
+  Schedule schedule = kernel.schedule;
 
   if (launch.sizes.size() != numSizes(schedule)) {
     return Status::failure(path, ".sizes: expects ", numSizes(schedule),
@@ -235,8 +369,9 @@ static Status validateLaunch(const std::string &path, const Launch &launch,
           checkShape(path + ".sizes", launch.sizes[j], launch.sizes[i]));
     }
   }
-  KAON_RETURN_IF_ERROR(checkItems(path, schedule, launch));
   KAON_RETURN_IF_ERROR(checkAtLeast(path + ".grain", launch.grain, 1));
+  KAON_RETURN_IF_ERROR(checkItems(path, plan.target, schedule, launch));
+  KAON_RETURN_IF_ERROR(checkBlocks(path, plan.target, kernel, launch));
   KAON_RETURN_IF_ERROR(checkAtLeast(path + ".flops", launch.flops, 0));
   KAON_RETURN_IF_ERROR(checkAtLeast(path + ".bytes", launch.bytes, 0));
 
@@ -246,13 +381,14 @@ static Status validateLaunch(const std::string &path, const Launch &launch,
         path, ".inputs: expects at least one operand to be written, but got ",
         launch.numInputs, " read of ", numOperands);
   }
-  KAON_RETURN_IF_ERROR(checkSignature(path, schedule, launch));
+  KAON_RETURN_IF_ERROR(checkSignature(path, plan.target, schedule, launch));
   for (int64_t i = 0; i < numOperands; ++i) {
     std::string operandPath = concat(path, ".operands[", i, "]");
-    KAON_RETURN_IF_ERROR(validateOperand(operandPath, launch.operands[i],
-                                         sequence, i >= launch.numInputs));
-    KAON_RETURN_IF_ERROR(checkOperandShape(operandPath, schedule, launch,
-                                           static_cast<size_t>(i)));
+    KAON_RETURN_IF_ERROR(validateOperand(operandPath, plan.target,
+                                         launch.operands[i], sequence,
+                                         i >= launch.numInputs));
+    KAON_RETURN_IF_ERROR(checkOperandShape(operandPath, plan.target, schedule,
+                                           launch, static_cast<size_t>(i)));
   }
   for (size_t i = 0; i < launch.scalars.size(); ++i) {
     KAON_RETURN_IF_ERROR(checkIndex(concat(path, ".scalars[", i, "]"),
@@ -323,6 +459,19 @@ static Status validateParameters(const StepPlan &plan) {
   return Status::success();
 }
 
+static Status checkThreads(const std::string &path, Target target,
+                           int64_t threads) {
+  if (target == Target::Cpu) {
+    return checkEqual(path, threads, 0);
+  }
+  constexpr int64_t warp = 32, most = 1024;
+  if (threads >= warp && threads <= most && threads % warp == 0) {
+    return Status::success();
+  }
+  return Status::failure(path, ": expects a multiple of ", warp, " from ", warp,
+                         " to ", most, ", but got ", threads);
+}
+
 static Status validateKernels(const StepPlan &plan) {
   std::unordered_set<std::string_view> names;
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
@@ -331,6 +480,8 @@ static Status validateKernels(const StepPlan &plan) {
       return Status::failure("kernels[", i,
                              "].name: expects a name, but got none");
     }
+    KAON_RETURN_IF_ERROR(checkThreads(concat("kernels[", i, "].threads"),
+                                      plan.target, plan.kernels[i].threads));
     if (!names.insert(name).second) {
       return Status::failure("kernels[", i,
                              "].name: expects distinct names, but got '", name,
@@ -344,16 +495,18 @@ static Status validateSequences(const StepPlan &plan) {
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
     const Sequence &sequence = plan.sequences[i];
     std::string path = concat("sequences[", i, "]");
-    if (sequence.workspaceBytes < 0 || sequence.workspaceBytes > maxBytes ||
-        sequence.workspaceBytes % KAON_BUFFER_ALIGNMENT != 0) {
-      return Status::failure(path, ".workspaceBytes: expects a multiple of ",
-                             KAON_BUFFER_ALIGNMENT, " bytes, but got ",
+    if (sequence.workspaceBytes > maxBytes) {
+      return Status::failure(path, ".workspaceBytes: expects at most ",
+                             maxBytes, " bytes, but got ",
                              sequence.workspaceBytes);
     }
+    KAON_RETURN_IF_ERROR(checkMultiple(path + ".workspaceBytes",
+                                       sequence.workspaceBytes,
+                                       bufferAlignment(plan.target), "bytes"));
     for (size_t j = 0; j < sequence.launches.size(); ++j) {
       KAON_RETURN_IF_ERROR(validateLaunch(concat(path, ".launches[", j, "]"),
                                           sequence.launches[j], sequence,
-                                          plan.kernels));
+                                          plan));
     }
   }
   return Status::success();
@@ -458,6 +611,9 @@ static std::string printOperand(const Operand &operand,
   }
   stream << ": " << operand.rows << 'x' << operand.cols << 'x'
          << stringify(operand.type);
+  if (operand.pitch > operand.cols) {
+    stream << " pitch " << operand.pitch;
+  }
   return std::move(stream).str();
 }
 
@@ -503,14 +659,22 @@ static void printSequence(std::ostream &stream, const StepPlan &plan,
       }
       stream << ")";
     }
-    stream << " items " << launch.items << " grain " << launch.grain << ", "
-           << printCount(launch.flops) << "FLOP, " << printCount(launch.bytes)
+    stream << " items " << launch.items << " grain " << launch.grain << ", ";
+    if (plan.target == Target::Cuda) {
+      stream << kernel.threads << " threads, " << printCount(launch.sharedBytes)
+             << "B shared, ";
+    }
+    stream << printCount(launch.flops) << "FLOP, " << printCount(launch.bytes)
            << "B\n";
   }
 }
 
 std::string_view kaon::runtime::stringify(ElementType type) {
   return elementTypes[static_cast<size_t>(type)];
+}
+
+std::string_view kaon::runtime::stringify(Target target) {
+  return targets[static_cast<size_t>(target)];
 }
 
 std::string_view kaon::runtime::stringify(Schedule schedule) {
@@ -524,6 +688,10 @@ std::string_view kaon::runtime::stringify(BufferKind kind) {
 std::optional<ElementType>
 kaon::runtime::parseElementType(std::string_view keyword) {
   return parseKeyword<ElementType>(elementTypes, keyword);
+}
+
+std::optional<Target> kaon::runtime::parseTarget(std::string_view keyword) {
+  return parseKeyword<Target>(targets, keyword);
 }
 
 std::optional<Schedule> kaon::runtime::parseSchedule(std::string_view keyword) {
@@ -546,6 +714,18 @@ int64_t kaon::runtime::byteSize(ElementType type) {
     return 8;
   }
   return 0;
+}
+
+int64_t kaon::runtime::bufferAlignment(Target target) {
+  // A cache line of the CPU, and what a GPU loads in one go.
+  return target == Target::Cpu ? KAON_BUFFER_ALIGNMENT : 256;
+}
+
+int64_t kaon::runtime::pitchUnit(Target target, ElementType type) {
+  constexpr int64_t rowAlignment = 16;
+  return target == Target::Cuda && byteSize(type) == 2
+             ? rowAlignment / byteSize(type)
+             : 1;
 }
 
 int64_t StepPlan::requiredWorkspaceBytes() const {
@@ -587,9 +767,10 @@ Status StepPlan::validate() const {
 
 std::string StepPlan::print() const {
   std::ostringstream stream;
-  stream << "step plan version " << version << ", period " << period() << ", "
-         << parameters.size() << " parameters, " << kernels.size()
-         << " kernels, " << printCount(workspaceBytes) << "B workspace\n";
+  stream << "step plan version " << version << " for " << stringify(target)
+         << ", period " << period() << ", " << parameters.size()
+         << " parameters, " << kernels.size() << " kernels, "
+         << printCount(workspaceBytes) << "B workspace\n";
   for (size_t i = 0; i < scalarSets.size(); ++i) {
     stream << "scalar set " << i << ":";
     for (const std::string &name : scalarSets[i].names) {

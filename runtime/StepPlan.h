@@ -23,7 +23,11 @@ namespace kaon::runtime {
 
 enum class ElementType : uint8_t { F16, BF16, F32, F64 };
 
-/// How a kernel divides a matrix into work items; see KernelAbi.h.
+/// What the kernels of a plan run on.
+enum class Target : uint8_t { Cpu, Cuda };
+
+/// How a kernel divides a matrix into work items; see KernelAbi.h and, for
+/// CUDA, Launch.
 enum class Schedule : uint8_t {
   Elementwise,
   Rows,
@@ -37,14 +41,30 @@ enum class Schedule : uint8_t {
 enum class BufferKind : uint8_t { Param, Grad, State, Workspace };
 
 std::string_view stringify(ElementType type);
+std::string_view stringify(Target target);
 std::string_view stringify(Schedule schedule);
 std::string_view stringify(BufferKind kind);
 std::optional<ElementType> parseElementType(std::string_view keyword);
+std::optional<Target> parseTarget(std::string_view keyword);
 std::optional<Schedule> parseSchedule(std::string_view keyword);
 std::optional<BufferKind> parseBufferKind(std::string_view keyword);
 
 /// Size of one element in bytes.
 int64_t byteSize(ElementType type);
+
+/// Alignment, in bytes, of every workspace buffer.
+int64_t bufferAlignment(Target target);
+
+/// Distances between rows of a workspace matrix are multiples of this many
+/// elements: on CUDA, rows of 16-bit elements start at multiples of 16 bytes,
+/// since products copy them in such pieces.
+int64_t pitchUnit(Target target, ElementType type);
+
+/// Rows and columns of the piece of a product that one block computes on CUDA.
+inline constexpr int64_t cudaTileSize = 128;
+
+/// Elements that one block of an elementwise kernel handles on CUDA.
+inline constexpr int64_t cudaElementwiseGrain = 8192;
 
 /// A state of a matrix: shaped like it, one value per row (cols = 1), one per
 /// column (rows = 1), or a single value.
@@ -82,6 +102,7 @@ struct ScalarSet {
 struct KernelPlan {
   std::string name;
   Schedule schedule = Schedule::Elementwise;
+  int32_t threads = 0; // of a block on CUDA; 0 on the CPU
 
   bool operator==(const KernelPlan &) const = default;
 };
@@ -94,11 +115,28 @@ struct Operand {
   int64_t rows = 0;   // as the kernel sees it
   int64_t cols = 0;
   ElementType type = ElementType::F32;
+  int64_t pitch = 0; // of the workspace: elements from row to row
 
-  int64_t bytes() const { return rows * cols * byteSize(type); }
+  /// Bytes of the workspace that it takes.
+  int64_t bytes() const { return rows * pitch * byteSize(type); }
   bool operator==(const Operand &) const = default;
 };
 
+/// On the CPU, items and grain are as KernelAbi.h says. On CUDA, `items` is the
+/// number of blocks of one matrix, and `grain` what one block covers:
+///
+///   schedule     a block covers
+///   -----------  --------------------------------------------------------
+///   elementwise  cudaElementwiseGrain elements of the flattened matrix
+///   rows         `grain` rows
+///   columns      `grain` columns, one per thread
+///   transpose    KAON_TRANSPOSE_BLOCK rows of the source
+///   matmul       one tile of cudaTileSize rows and columns of the result;
+///                symmetric: only tiles on or below the diagonal
+///
+/// A product on CUDA reads A, B[, C] as they lie in memory, and its scalars are
+/// alpha[, beta] and then those of its epilogue. With an epilogue its result is
+/// the parameter, which it also reads.
 struct Launch {
   int32_t kernel = 0;
   std::vector<Operand> operands; // the ones read, then the ones written
@@ -109,6 +147,7 @@ struct Launch {
   int64_t grain = 1;             // items that one thread takes at a time
   int64_t flops = 0;             // of one matrix
   int64_t bytes = 0;             // read and written for one matrix
+  int64_t sharedBytes = 0;       // dynamic shared memory of a block on CUDA
 
   bool operator==(const Launch &) const = default;
 };
@@ -144,8 +183,9 @@ struct Cost {
 
 struct StepPlan {
   /// Version of the schema. Readers refuse any other.
-  static constexpr int64_t version = 1;
+  static constexpr int64_t version = 2;
 
+  Target target = Target::Cpu;
   std::vector<ParameterPlan> parameters;
   std::vector<ScalarSet> scalarSets;
   std::vector<KernelPlan> kernels;

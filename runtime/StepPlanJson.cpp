@@ -74,7 +74,9 @@ struct Writer {
   static Json write(const ScalarSet &set) { return {{"names", set.names}}; }
 
   static Json write(const KernelPlan &kernel) {
-    return {{"name", kernel.name}, {"schedule", stringify(kernel.schedule)}};
+    return {{"name", kernel.name},
+            {"schedule", stringify(kernel.schedule)},
+            {"threads", kernel.threads}};
   }
 
   static Json write(const Operand &operand) {
@@ -88,6 +90,9 @@ struct Writer {
     json["rows"] = operand.rows;
     json["cols"] = operand.cols;
     json["type"] = stringify(operand.type);
+    if (operand.kind == BufferKind::Workspace) {
+      json["pitch"] = operand.pitch;
+    }
     return json;
   }
 
@@ -97,7 +102,7 @@ struct Writer {
         {"inputs", launch.numInputs}, {"scalars", launch.scalars},
         {"sizes", launch.sizes},      {"items", launch.items},
         {"grain", launch.grain},      {"flops", launch.flops},
-        {"bytes", launch.bytes}};
+        {"bytes", launch.bytes},      {"sharedBytes", launch.sharedBytes}};
   }
 
   static Json write(const Sequence &sequence) {
@@ -178,6 +183,9 @@ public:
   void read(ElementType &value) const {
     readKeyword(value, parseElementType, "an element type");
   }
+  void read(Target &value) const {
+    readKeyword(value, parseTarget, "a target");
+  }
   void read(Schedule &value) const {
     readKeyword(value, parseSchedule, "a schedule");
   }
@@ -247,6 +255,7 @@ public:
   void read(KernelPlan &value) const {
     field("name", value.name);
     field("schedule", value.schedule);
+    field("threads", value.threads);
   }
 
   void read(Operand &value) const {
@@ -260,6 +269,9 @@ public:
     field("rows", value.rows);
     field("cols", value.cols);
     field("type", value.type);
+    if (value.kind == BufferKind::Workspace) {
+      field("pitch", value.pitch);
+    }
   }
 
   void read(Launch &value) const {
@@ -272,6 +284,7 @@ public:
     field("grain", value.grain);
     field("flops", value.flops);
     field("bytes", value.bytes);
+    field("sharedBytes", value.sharedBytes);
   }
 
   void read(Sequence &value) const {
@@ -288,6 +301,7 @@ public:
   }
 
   void read(StepPlan &value) const {
+    field("target", value.target);
     field("parameters", value.parameters);
     field("scalarSets", value.scalarSets);
     field("kernels", value.kernels);
@@ -369,6 +383,7 @@ std::string StepPlan::toJson() const {
   }
   Json json = {{"format", formatName},
                {"version", version},
+               {"target", stringify(target)},
                {"period", period()},
                {"parameters", Writer::writeList(parameters)},
                {"scalarSets", Writer::writeList(scalarSets)},

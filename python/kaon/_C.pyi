@@ -62,6 +62,10 @@ class Module:
     def set_cpu_target(self, target: Mapping[str, Any]) -> None:
         """Record the host's blocking parameters, which packing depends on."""
 
+    def set_cuda_target(self, target: Mapping[str, Any]) -> None:
+        """Make a GPU the module's target: ``half`` (``bf16`` or ``f16``) is the type that products take,
+        ``shared_bytes`` the shared memory that a block may have (default: that of sm_80)."""
+
     def kernels(self) -> list[KernelSource]:
         """Every kernel of a scheduled module, once each, in a fixed order."""
 

@@ -281,6 +281,44 @@ static std::string printModule(ModuleOp module, bool locations) {
   return text;
 }
 
+/// Sets the module's `kaon.cuda` from a dictionary like the attribute.
+static void setCudaTarget(Module &self, const py::dict &target) {
+  std::string half = "bf16";
+  int64_t sharedBytes = defaultSharedBytes;
+  for (auto [key, value] : target) {
+    auto name = py::cast<std::string>(key);
+    if (name == "half") {
+      half = py::cast<std::string>(value);
+    } else if (name == "shared_bytes") {
+      sharedBytes = py::cast<int64_t>(value);
+    } else {
+      throw py::value_error(
+          "a cuda target: expects 'half' and 'shared_bytes', but got '" + name +
+          "'");
+    }
+  }
+  std::optional<HalfType> halfType = symbolizeHalfType(half);
+  if (!halfType) {
+    throw py::value_error(
+        "a cuda target: expects half to be 'bf16' or 'f16', but got '" + half +
+        "'");
+  }
+  self.withLock([&](ModuleOp module) {
+    DiagnosticCollector collector(module.getContext());
+    if (module->hasAttr(KaonDialect::getCpuAttrName())) {
+      collector.raise("a cuda target: expects a module without a target, but "
+                      "this one has a cpu target");
+    }
+    auto attribute =
+        CudaTargetAttr::getChecked([&] { return emitError(module.getLoc()); },
+                                   module.getContext(), *halfType, sharedBytes);
+    if (!attribute) {
+      collector.raise("cannot generate code for this target");
+    }
+    module->setAttr(KaonDialect::getCudaAttrName(), attribute);
+  });
+}
+
 //===----------------------------------------------------------------------===//
 // Introspection
 //===----------------------------------------------------------------------===//
@@ -662,6 +700,11 @@ void bindIr(py::module_ &m) {
              });
            })
       .def("clone", &Module::clone, "An independent copy.")
+      .def("set_cuda_target", &setCudaTarget, py::arg("target"),
+           "Makes a GPU the module's target: 'half' ('bf16' or 'f16') is the "
+           "type that products take, 'shared_bytes' the shared memory that a "
+           "block may have. Raises CompileError if the module has another "
+           "target.")
       .def(
           "to_python",
           [](Module &self) {

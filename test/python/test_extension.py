@@ -147,6 +147,36 @@ def test_clone_is_independent_and_outlives_its_source() -> None:
     clone.run_pipeline("cse")
 
 
+def test_cuda_target() -> None:
+    module = _C.parse(MODULE)
+    module.set_cuda_target({})
+    assert "#kaon.cuda_target<half = bf16, shared_bytes = 166912>" in module.print()
+    module.set_cuda_target({"half": "f16", "shared_bytes": 232448})
+    assert "#kaon.cuda_target<half = f16, shared_bytes = 232448>" in module.print()
+
+
+@pytest.mark.parametrize(
+    ("target", "error", "message"),
+    [
+        ({"half": "f32"}, ValueError, "expects half to be 'bf16' or 'f16', but got 'f32'"),
+        ({"warps": 32}, ValueError, "expects 'half' and 'shared_bytes', but got 'warps'"),
+        ({"shared_bytes": 1}, _C.CompileError, "expects shared_bytes to be from 49152 to 1048576, but got 1"),
+    ],
+)
+def test_wrong_cuda_targets(target: dict[str, object], error: type[Exception], message: str) -> None:
+    module = _C.parse(MODULE)
+    with pytest.raises(error, match=message):
+        module.set_cuda_target(target)
+    assert "kaon.cuda" not in module.print()
+
+
+def test_a_module_has_one_target() -> None:
+    module = _C.parse(MODULE)
+    module.set_cpu_target(_C.host_target())
+    with pytest.raises(_C.CompileError, match="but this one has a cpu target"):
+        module.set_cuda_target({})
+
+
 def test_contexts_live_side_by_side() -> None:
     first, second = _C.parse(MODULE), _C.parse(MODULE)
     first.run_pipeline("canonicalize")

@@ -36,6 +36,50 @@ std::string edited(const StepPlan &plan, const std::string &from,
   return text;
 }
 
+/// For CUDA: a 300x70 gradient becomes bf16, its Gram matrix is computed, and
+/// the product of the two changes the parameter in an epilogue.
+StepPlan cudaPlan() {
+  StepPlan plan;
+  plan.target = Target::Cuda;
+  plan.parameters = {{"w", 300, 70, ElementType::F32, ElementType::F32, {}, 0}};
+  plan.scalarSets = {{{"rate"}}};
+  plan.kernels = {
+      {"narrow", Schedule::Elementwise, 256},
+      {"matmul_bf16_transposed_rhs_symmetric", Schedule::Matmul, 256},
+      {"matmul_bf16_update", Schedule::Matmul, 256}};
+  auto half = [](int64_t rows, int64_t cols, int64_t offset) {
+    Operand place = operand(BufferKind::Workspace, rows, cols, 0, offset);
+    place.type = ElementType::BF16;
+    place.pitch = (cols + 7) / 8 * 8;
+    return place;
+  };
+  Operand x = half(300, 70, 0), gram = half(300, 300, 43264);
+  Operand w = operand(BufferKind::Param, 300, 70),
+          g = operand(BufferKind::Grad, 300, 70);
+  Sequence sequence;
+  sequence.name = "muon";
+  int32_t rate = sequence.program.argument(0),
+          one = sequence.program.constant(1.0);
+  sequence.workspaceBytes = 43264 + 182528;
+  sequence.launches = {
+      {0, {g, x}, 1, {}, {300, 70}, 3, cudaElementwiseGrain, 0, 126000, 0},
+      {1, {x, x, gram}, 2, {one}, {300, 300, 70}, 6, 1, 6300000, 264000, 98304},
+      {2,
+       {gram, x, w},
+       2,
+       {one, rate},
+       {300, 70, 300},
+       3,
+       1,
+       12600000,
+       390000,
+       98304}};
+  plan.sequences = {sequence};
+  plan.phases = {{{0, {0}, 1}}};
+  plan.workspaceBytes = sequence.workspaceBytes;
+  return plan;
+}
+
 } // namespace
 
 TEST(StepPlanTest, SurvivesJson) {
@@ -69,8 +113,10 @@ TEST(StepPlanTest, RefusesForeignText) {
   EXPECT_EQ(message("{}"), "format: expects a value, but found none");
   EXPECT_EQ(message(R"({"format": "x"})"),
             "format: expects 'kaon-step-plan', but got 'x'");
-  EXPECT_EQ(message(edited(plan, "\"version\":1", "\"version\":2")),
-            "version: expects 1, but got 2");
+  EXPECT_EQ(message(edited(plan, "\"version\":2", "\"version\":1")),
+            "version: expects 2, but got 1");
+  EXPECT_EQ(message(edited(plan, "\"target\":\"cpu\"", "\"target\":\"tpu\"")),
+            "target: expects a target, but got \"tpu\"");
   EXPECT_EQ(message(edited(plan, "\"period\":2", "\"period\":3")),
             "period: expects the number of phases, 2, but got 3");
   EXPECT_EQ(message(edited(plan, "\"rows\":40", "\"rows\":4.5")),
@@ -176,8 +222,9 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrong) {
        "sequences[0].launches[0].operands[0]: expects a shape that goes with "
        "the schedule rows and sizes 40x70, but got 40x35"},
       {[](StepPlan &plan) {
-         std::swap(plan.sequences[1].launches[0].operands[1].rows,
-                   plan.sequences[1].launches[0].operands[1].cols);
+         Operand &result = plan.sequences[1].launches[0].operands[1];
+         std::swap(result.rows, result.cols);
+         result.pitch = result.cols;
        },
        "sequences[1].launches[0].operands[1]: expects a shape that goes with "
        "the schedule transpose and sizes 40x70, "
@@ -243,6 +290,130 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrong) {
   }
 }
 
+TEST(StepPlanTest, SurvivesJsonForCuda) {
+  StepPlan plan = cudaPlan();
+  ASSERT_EQ(plan.validate().message(), "");
+  std::string text = plan.toJson();
+  Result<StepPlan> read = StepPlan::fromJson(text);
+  ASSERT_EQ(read.status().message(), "");
+  EXPECT_TRUE(*read == plan);
+  EXPECT_EQ(read->toJson(), text);
+}
+
+TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
+  struct {
+    std::function<void(StepPlan &)> damage;
+    const char *message;
+  } cases[] = {
+      {[](StepPlan &plan) { plan.target = Target::Cpu; },
+       "kernels[0].threads: expects 0, but got 256"},
+      {[](StepPlan &plan) { plan.kernels[1].threads = 0; },
+       "kernels[1].threads: expects a multiple of 32 from 32 to 1024, but got "
+       "0"},
+      {[](StepPlan &plan) { plan.kernels[1].threads = 1056; },
+       "kernels[1].threads: expects a multiple of 32 from 32 to 1024, but got "
+       "1056"},
+      {[](StepPlan &plan) { plan.kernels[1].threads = 100; },
+       "kernels[1].threads: expects a multiple of 32 from 32 to 1024, but got "
+       "100"},
+      {[](StepPlan &plan) { plan.sequences[0].workspaceBytes += 64; },
+       "sequences[0].workspaceBytes: expects a multiple of 256 bytes, but got "
+       "225856"},
+      {[](StepPlan &plan) {
+         plan.sequences[0].launches[0].operands[1].offset = 64;
+       },
+       "sequences[0].launches[0].operands[1].offset: expects a multiple of 256 "
+       "bytes, but got 64"},
+      {[](StepPlan &plan) {
+         plan.sequences[0].launches[0].operands[1].pitch = 70;
+       },
+       "sequences[0].launches[0].operands[1].pitch: expects a multiple of 8 "
+       "elements, but got 70"},
+      {[](StepPlan &plan) {
+         plan.sequences[0].launches[0].operands[1].pitch = 64;
+       },
+       "sequences[0].launches[0].operands[1].pitch: expects at least the 70 "
+       "columns and at most 281474976710656 elements in all, but got 64"},
+      {[](StepPlan &plan) {
+         plan.sequences[0].launches[0].operands[1].pitch = 4096;
+       },
+       "sequences[0].launches[0].operands[1]: expects to end within the "
+       "sequence's workspace of 225792 bytes, but ends at 2457600"},
+      {[](StepPlan &plan) { plan.sequences[0].launches[0].sharedBytes = -1; },
+       "sequences[0].launches[0].sharedBytes: expects at least 0, but got -1"},
+      {[](StepPlan &plan) {
+         Launch &launch = plan.sequences[0].launches[0];
+         launch.grain = 4096;
+         launch.items = 6;
+       },
+       "sequences[0].launches[0].grain: expects 8192, but got 4096"},
+      {[](StepPlan &plan) { plan.sequences[0].launches[0].items = 300; },
+       "sequences[0].launches[0].items: expects 3 for the schedule elementwise "
+       "and sizes 300x70, but got 300"},
+      {[](StepPlan &plan) {
+         plan.kernels[0].schedule = Schedule::Columns;
+         plan.sequences[0].launches[0].grain = 64;
+         plan.sequences[0].launches[0].items = 2;
+       },
+       "sequences[0].launches[0].grain: expects 256, but got 64"},
+      {[](StepPlan &plan) {
+         plan.kernels[0].schedule = Schedule::Transpose;
+         plan.sequences[0].launches[0].grain = 64;
+         plan.sequences[0].launches[0].items = 5;
+       },
+       "sequences[0].launches[0].grain: expects 32, but got 64"},
+      {[](StepPlan &plan) { plan.kernels[0].schedule = Schedule::Pack; },
+       "sequences[0].launches[0].kernel: expects a schedule of the target "
+       "cuda, but got pack"},
+      {[](StepPlan &plan) { plan.sequences[0].launches[1].grain = 2; },
+       "sequences[0].launches[1].grain: expects 1, but got 2"},
+      {[](StepPlan &plan) { plan.sequences[0].launches[1].items = 5; },
+       "sequences[0].launches[1].items: expects the 9 tiles of a 300x300 "
+       "result, or its triangle, but got 5"},
+      {[](StepPlan &plan) { plan.sequences[0].launches[2].items = 2; },
+       "sequences[0].launches[2].items: expects the 3 tiles of a 300x70 "
+       "result, or its triangle, but got 2"},
+      {[](StepPlan &plan) { plan.sequences[0].launches[1].scalars = {}; },
+       "sequences[0].launches[1].scalars: expects at least 1 scalars for a "
+       "product with 2 inputs, but got 0"},
+      {[](StepPlan &plan) {
+         Launch &launch = plan.sequences[0].launches[1];
+         launch.operands[0].rows = 600;
+         launch.operands[0].cols = 35;
+         launch.operands[0].pitch = 40;
+         plan.sequences[0].workspaceBytes *= 2;
+       },
+       "sequences[0].launches[1].operands[0]: expects a shape that goes with "
+       "the schedule matmul and sizes 300x300x70, but got 600x35"},
+  };
+  for (const auto &[damage, message] : cases) {
+    StepPlan plan = cudaPlan();
+    damage(plan);
+    EXPECT_EQ(plan.validate().message(), message);
+    EXPECT_FALSE(StepPlan::fromJson(plan.toJson()).ok()) << message;
+  }
+}
+
+TEST(StepPlanTest, LeavesPitchesOutsideTheWorkspaceToTheCaller) {
+  StepPlan plan = cudaPlan();
+  plan.sequences[0].launches[0].operands[0].pitch = 72;
+  EXPECT_EQ(
+      plan.validate().message(),
+      "sequences[0].launches[0].operands[0].pitch: expects 0, but got 72");
+}
+
+TEST(StepPlanTest, KeepsRowsOfTheCpuTogether) {
+  StepPlan plan = examplePlan();
+  plan.sequences[1].launches[0].operands[1].pitch = 48;
+  EXPECT_EQ(
+      plan.validate().message(),
+      "sequences[1].launches[0].operands[1].pitch: expects 40, but got 48");
+  plan = examplePlan();
+  plan.sequences[1].launches[0].sharedBytes = 16;
+  EXPECT_EQ(plan.validate().message(),
+            "sequences[1].launches[0].sharedBytes: expects 0, but got 16");
+}
+
 TEST(StepPlanTest, AllowsColumnsSeenAsRows) {
   StepPlan plan = MomentumPlan().add("w", 5, 1).plan;
   for (Operand &operand : plan.sequences[0].launches[0].operands) {
@@ -263,7 +434,7 @@ TEST(StepPlanTest, CountsWork) {
 TEST(StepPlanTest, PrintsForPeople) {
   EXPECT_EQ(
       MomentumPlan().add("w", 300, 400).add("v", 300, 400).plan.print(),
-      R"(step plan version 1, period 1, 2 parameters, 1 kernels, 0 B workspace
+      R"(step plan version 2 for cpu, period 1, 2 parameters, 1 kernels, 0 B workspace
 scalar set 0: lr mu
 parameter 0 "w": 300x400 f32, gradient f32, scalar set 0, state m: 300x400 f32
 parameter 1 "v": 300x400 f32, gradient f32, scalar set 0, state m: 300x400 f32
@@ -275,5 +446,22 @@ sequence 0 @momentum_300x400: 1 launches, 0 B workspace
   launch elementwise @momentum [300x400] (param: 300x400xf32, grad: 300x400xf32, state m: 300x400xf32) -> (param: 300x400xf32, state m: 300x400xf32) scalars(%2, %3) items 300 grain 1, 480 kFLOP, 2.4 MB
 phase 0: 960 kFLOP, 4.8 MB, 1 launches
   bucket @momentum_300x400 concurrent 2 parameters [0, 1]
+)");
+}
+
+TEST(StepPlanTest, PrintsBlocksForCuda) {
+  EXPECT_EQ(
+      cudaPlan().print(),
+      R"(step plan version 2 for cuda, period 1, 1 parameters, 3 kernels, 226 kB workspace
+scalar set 0: rate
+parameter 0 "w": 300x70 f32, gradient f32, scalar set 0
+sequence 0 @muon: 3 launches, 226 kB workspace
+  %0 = arg 0
+  %1 = const 1
+  launch elementwise @narrow [300x70] (grad: 300x70xf32) -> (workspace+0: 300x70xbf16 pitch 72) items 3 grain 8192, 256 threads, 0 B shared, 0 FLOP, 126 kB
+  launch matmul @matmul_bf16_transposed_rhs_symmetric [300x300x70] (workspace+0: 300x70xbf16 pitch 72, workspace+0: 300x70xbf16 pitch 72) -> (workspace+43264: 300x300xbf16 pitch 304) scalars(%1) items 6 grain 1, 256 threads, 98.3 kB shared, 6.3 MFLOP, 264 kB
+  launch matmul @matmul_bf16_update [300x70x300] (workspace+43264: 300x300xbf16 pitch 304, workspace+0: 300x70xbf16 pitch 72) -> (param: 300x70xf32) scalars(%1, %0) items 3 grain 1, 256 threads, 98.3 kB shared, 12.6 MFLOP, 390 kB
+phase 0: 18.9 MFLOP, 780 kB, 3 launches
+  bucket @muon concurrent 1 parameters [0]
 )");
 }

@@ -99,6 +99,7 @@ Operand kaon::runtime::test::operand(BufferKind kind, int64_t rows,
   result.cols = cols;
   result.index = index;
   result.offset = offset;
+  result.pitch = kind == BufferKind::Workspace ? cols : 0;
   return result;
 }
 

@@ -261,6 +261,30 @@ module attributes {kaon.cpu = 1} {
 
 // -----
 
+// expected-error @below {{has kaon.cuda, but is not a module}}
+func.func private @f() attributes {kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 166912>}
+
+// -----
+
+// expected-error @below {{expects kaon.cuda to be a #kaon.cuda_target, but got 1}}
+module attributes {kaon.cuda = 1} {
+}
+
+// -----
+
+// expected-error @below {{expects one target, but has both kaon.cpu and kaon.cuda}}
+module attributes {kaon.cpu = #kaon.cpu_target<vector_bits = 256, mr = 6, nr = 16, kc = 256, block = 192>,
+                   kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 166912>} {
+}
+
+// -----
+
+// expected-error @below {{expects shared_bytes to be from 49152 to 1048576, but got 49151}}
+module attributes {test.a = #kaon.cuda_target<half = f16, shared_bytes = 49151>} {
+}
+
+// -----
+
 // expected-error @below {{has unknown attribute kaon.rule}}
 module attributes {kaon.rule} {
 }

@@ -123,3 +123,9 @@ module attributes {test.all = [#kaon.momentum_form<lerp>, #kaon.along<all>, #kao
   kaon.program @empty {
   }
 }
+
+// -----
+
+// CHECK: #kaon.cuda_target<half = f16, shared_bytes = 232448>
+module attributes {kaon.cuda = #kaon.cuda_target<half = f16, shared_bytes = 232448>} {
+}

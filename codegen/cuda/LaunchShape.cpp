@@ -1,0 +1,212 @@
+//===-- LaunchShape.cpp - kernels of a launch and their blocks ------------===//
+
+#include "codegen/cuda/LaunchShape.h"
+
+#include "dialect/RowPasses.h"
+#include "runtime/KernelAbi.h"
+#include "runtime/Math.h"
+
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace kaon;
+using namespace kaon::cuda;
+
+//===----------------------------------------------------------------------===//
+// Numbers of the device library
+//===----------------------------------------------------------------------===//
+
+/// Threads of a block of all kernels but those over rows.
+static constexpr int64_t blockThreads = 256;
+
+/// Elements of a group, which one thread handles at a time (Vector.cuh).
+static constexpr int64_t groupSize = 8;
+
+/// Shared memory that one reduction of a block takes (Reduce.cuh).
+static constexpr int64_t reductionBytes = 256;
+
+/// Shared memory of a product: three stages of both operands (Gemm.cuh).
+static constexpr int64_t productSharedBytes = 48 << 10;
+
+/// Elements of the tile that a transpose stages (Transpose.cuh).
+static constexpr int64_t transposeSharedElements = 2112;
+
+//===----------------------------------------------------------------------===//
+// Rows
+//===----------------------------------------------------------------------===//
+
+/// A row is worth as many threads as keep it in few enough registers, and no
+/// more: each takes part in every reduction.
+static int64_t chooseRowThreads(int64_t columns) {
+  static constexpr struct {
+    int64_t columns, threads;
+  } classes[] = {{256, 32}, {2048, 128}, {8192, 256}};
+  for (const auto &[limit, threads] : classes) {
+    if (columns <= limit) {
+      return threads;
+    }
+  }
+  return 1024;
+}
+
+/// Up to 32 registers of a thread hold kept values, 16 in the largest blocks,
+/// which leave 64 to each thread.
+static int64_t chooseRegisterGroups(int64_t threads, int64_t kept) {
+  int64_t groups = threads == 1024 ? 2 : 4;
+  return std::max<int64_t>(1, groups / std::max<int64_t>(1, kept));
+}
+
+/// Beyond as many kept values, registers and shared memory hold too little of a
+/// row for keeping to pay.
+static constexpr int64_t maxKept = 4;
+
+/// Rows of one block: enough elements for each thread to be worth starting it.
+static int64_t chooseRowsOfBlock(int64_t threads, int64_t columns) {
+  constexpr int64_t elementsOfThread = 32, most = 32;
+  return std::clamp<int64_t>(threads * elementsOfThread / columns, 1, most);
+}
+
+RowShape kaon::cuda::getRowShape(func::FuncOp kernel, int64_t columns,
+                                 CudaTargetAttr target) {
+  RowPasses passes(kernel, RowPasses::Mode::Keep);
+  RowShape shape;
+  shape.threads = chooseRowThreads(columns);
+  auto kept = static_cast<int64_t>(passes.getKept().size());
+  int64_t numReductions = 0;
+  for (const RowPass &pass : passes.getPasses()) {
+    numReductions += static_cast<int64_t>(pass.reductions.size());
+  }
+  int64_t reducing = numReductions * reductionBytes;
+  int64_t groups =
+      runtime::ceilDiv(runtime::ceilDiv(columns, groupSize), shape.threads);
+  int64_t registerGroups = chooseRegisterGroups(shape.threads, kept);
+  int64_t spilled = std::max<int64_t>(0, groups - registerGroups);
+  int64_t keeping = spilled * shape.threads * groupSize * kept *
+                    static_cast<int64_t>(sizeof(float));
+  shape.streaming = !passes.isKeepable() || kept > maxKept ||
+                    (kept > 0 && reducing + keeping > target.getSharedBytes());
+  if (shape.streaming) {
+    shape.sharedBytes = reducing;
+    return shape;
+  }
+  shape.kept = kept;
+  shape.registerGroups = registerGroups;
+  shape.sharedBytes = reducing + keeping;
+  return shape;
+}
+
+//===----------------------------------------------------------------------===//
+// Launches
+//===----------------------------------------------------------------------===//
+
+std::array<int64_t, 2> kaon::cuda::getLaunchSizes(LaunchOp op) {
+  std::array<int64_t, 2> sizes{1, 1};
+  for (Type type : llvm::concat<const Type>(op.getInputs().getTypes(),
+                                            op.getResultTypes())) {
+    ArrayRef<int64_t> shape = cast<RankedTensorType>(type).getShape();
+    sizes = {std::max(sizes[0], shape[0]), std::max(sizes[1], shape[1])};
+  }
+  return sizes;
+}
+
+/// `bf16`, `f32`.
+static std::string getKeyword(Type element) {
+  std::string keyword;
+  llvm::raw_string_ostream(keyword) << element;
+  return keyword;
+}
+
+static std::optional<LaunchShape> getShape(LaunchOp op) {
+  auto kernel = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
+      op, op.getKernelAttr());
+  std::optional<Schedule> schedule =
+      kernel ? getKernelSchedule(kernel) : std::nullopt;
+  CudaTargetAttr target = getCudaTarget(op);
+  if (!schedule || !target) {
+    return std::nullopt;
+  }
+  auto [rows, columns] = getLaunchSizes(op);
+  LaunchShape shape;
+  shape.name = op.getKernel().str();
+  shape.sizes = {rows, columns};
+  shape.threads = blockThreads;
+  switch (*schedule) {
+  case Schedule::Elementwise:
+    shape.schedule = runtime::Schedule::Elementwise;
+    shape.grain = runtime::cudaElementwiseGrain;
+    shape.items = runtime::ceilDiv(rows * columns, shape.grain);
+    break;
+  case Schedule::Rows:
+    shape.schedule = runtime::Schedule::Rows;
+    shape.rows = getRowShape(kernel, columns, target);
+    shape.threads = shape.rows->threads;
+    shape.sharedBytes = shape.rows->sharedBytes;
+    shape.name += "_t" + std::to_string(shape.threads);
+    if (shape.rows->streaming) {
+      shape.name += "_streaming";
+    }
+    shape.grain = chooseRowsOfBlock(shape.threads, columns);
+    shape.items = runtime::ceilDiv(rows, shape.grain);
+    break;
+  case Schedule::Columns:
+    shape.schedule = runtime::Schedule::Columns;
+    shape.grain = shape.threads;
+    shape.items = runtime::ceilDiv(columns, shape.grain);
+    break;
+  }
+  return shape;
+}
+
+/// `matmul_bf16_transposed_rhs_symmetric_add`.
+static std::string getProductName(MatmulOp op) {
+  std::string name =
+      "matmul_" + getKeyword(op.getLhs().getType().getElementType());
+  auto append = [&](bool applies, StringRef part) {
+    if (applies) {
+      name += "_" + part.str();
+    }
+  };
+  append(op.getTransposeA(), "transposed_lhs");
+  append(op.getTransposeB(), "transposed_rhs");
+  append(op.getSymmetric(), "symmetric");
+  append(static_cast<bool>(op.getAddend()), "add");
+  return name;
+}
+
+static std::optional<LaunchShape> getShape(MatmulOp op) {
+  auto [m, n, k] = op.getProductSizes();
+  LaunchShape shape;
+  shape.name = getProductName(op);
+  shape.schedule = runtime::Schedule::Matmul;
+  shape.threads = blockThreads;
+  shape.sizes = {m, n, k};
+  int64_t rows = runtime::ceilDiv(m, runtime::cudaTileSize),
+          columns = runtime::ceilDiv(n, runtime::cudaTileSize);
+  shape.items = op.getSymmetric() ? rows * (rows + 1) / 2 : rows * columns;
+  shape.sharedBytes = productSharedBytes;
+  return shape;
+}
+
+static std::optional<LaunchShape> getShape(TransposeOp op) {
+  if (op.isView()) {
+    return std::nullopt;
+  }
+  RankedTensorType type = op.getInput().getType();
+  LaunchShape shape;
+  shape.name = "transpose_" + getKeyword(type.getElementType());
+  shape.schedule = runtime::Schedule::Transpose;
+  shape.threads = blockThreads;
+  shape.sizes = {type.getDimSize(0), type.getDimSize(1)};
+  shape.grain = KAON_TRANSPOSE_BLOCK;
+  shape.items = runtime::ceilDiv(shape.sizes[0], shape.grain);
+  shape.sharedBytes =
+      transposeSharedElements * (type.getElementTypeBitWidth() / 8);
+  return shape;
+}
+
+std::optional<LaunchShape> kaon::cuda::getLaunchShape(Operation *op) {
+  return llvm::TypeSwitch<Operation *, std::optional<LaunchShape>>(op)
+      .Case<LaunchOp, MatmulOp, TransposeOp>(
+          [](auto typed) { return getShape(typed); })
+      .Default(std::optional<LaunchShape>());
+}

@@ -1,0 +1,68 @@
+//===-- LaunchShape.h - kernels of a launch and their blocks ----*- C++ -*-===//
+//
+// Which CUDA kernel runs an op of a planned module, and how its blocks are cut.
+// Printing a module's kernels and planning its launches both ask here, so that
+// a plan names just the kernels that exist. What is decided here, and why, is
+// decided nowhere else; the device library's own numbers are repeated, and
+// compared with the library by its tests.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KAON_CODEGEN_CUDA_LAUNCHSHAPE_H
+#define KAON_CODEGEN_CUDA_LAUNCHSHAPE_H
+
+#include "dialect/Kaon.h"
+#include "runtime/StepPlan.h"
+
+#include <optional>
+#include <string>
+
+namespace kaon::cuda {
+
+/// How a kernel with the `rows` schedule handles rows.
+struct RowShape {
+  /// Threads of a block; they share one row.
+  int64_t threads = 0;
+  /// Groups of eight columns whose kept values a thread has in registers; those
+  /// of the others are in shared memory.
+  int64_t registerGroups = 1;
+  /// f32 values of each column that stay on the chip between passes.
+  int64_t kept = 0;
+  /// Rows do not fit on the chip: every pass reads them again.
+  bool streaming = false;
+  /// Dynamic shared memory of a block.
+  int64_t sharedBytes = 0;
+};
+
+/// The shape for rows of `columns` columns. `kernel` carries the `rows`
+/// schedule, `target` says how much shared memory there is.
+RowShape getRowShape(mlir::func::FuncOp kernel, int64_t columns,
+                     CudaTargetAttr target);
+
+/// One launch for one matrix.
+struct LaunchShape {
+  /// Name of the kernel, which is its entry, too.
+  std::string name;
+  runtime::Schedule schedule = runtime::Schedule::Elementwise;
+  /// Threads of a block.
+  int64_t threads = 0;
+  /// As StepPlan.h says.
+  llvm::SmallVector<int64_t, 3> sizes;
+  int64_t items = 0;
+  int64_t grain = 1;
+  /// Dynamic shared memory of a block.
+  int64_t sharedBytes = 0;
+  /// Of a kernel with the `rows` schedule.
+  std::optional<RowShape> rows;
+};
+
+/// The launch of a `kaon.launch`, a `kaon.matmul` or a `kaon.transpose` of a
+/// module for CUDA; none for a transpose that is a view, and for all other ops.
+std::optional<LaunchShape> getLaunchShape(mlir::Operation *op);
+
+/// Largest sizes among the matrices of a launch: what its kernel runs over.
+std::array<int64_t, 2> getLaunchSizes(LaunchOp op);
+
+} // namespace kaon::cuda
+
+#endif // KAON_CODEGEN_CUDA_LAUNCHSHAPE_H
