@@ -6,15 +6,13 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "runtime/Json.h"
 #include "runtime/StepPlan.h"
 
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 using namespace kaon::runtime;
-// Keeps fields in the order in which they are written.
-using Json = nlohmann::ordered_json;
 
 //===----------------------------------------------------------------------===//
 // Writing
@@ -54,9 +52,9 @@ struct Writer {
   }
 
   template <typename T> static Json writeList(const std::vector<T> &values) {
-    Json json = Json::array();
+    Json json = Json::Array();
     for (const T &value : values) {
-      json.push_back(write(value));
+      json.append(write(value));
     }
     return json;
   }
@@ -138,11 +136,11 @@ public:
       return;
     }
     std::string fieldPath = path.empty() ? name : path + "." + name;
-    if (!json.is_object()) {
+    if (!json.asObject()) {
       return fail("an object");
     }
-    auto found = json.find(name);
-    if (found == json.end()) {
+    const Json *found = json.find(name);
+    if (!found) {
       status = Status::failure(fieldPath, ": expects a value, but found none");
       return;
     }
@@ -155,25 +153,27 @@ public:
   }
 
   void read(std::string &value) const {
-    if (!json.is_string()) {
+    const std::string *text = json.asString();
+    if (!text) {
       return fail("a string");
     }
-    value = json.get_ref<const std::string &>();
+    value = *text;
   }
 
   void read(int64_t &value) const { readInteger(value); }
   void read(int32_t &value) const { readInteger(value); }
 
   void read(double &value) const {
-    if (json.is_number()) {
-      value = json.get<double>();
+    if (std::optional<double> number = json.asNumber()) {
+      value = *number;
       return;
     }
-    if (json == "inf") {
+    const std::string *text = json.asString();
+    if (text && *text == "inf") {
       value = std::numeric_limits<double>::infinity();
-    } else if (json == "-inf") {
+    } else if (text && *text == "-inf") {
       value = -std::numeric_limits<double>::infinity();
-    } else if (json == "nan") {
+    } else if (text && *text == "nan") {
       value = std::numeric_limits<double>::quiet_NaN();
     } else {
       fail(R"(a number, "inf", "-inf" or "nan")");
@@ -311,12 +311,13 @@ public:
   }
 
   template <typename T> void read(std::vector<T> &values) const {
-    if (!json.is_array()) {
+    const Json::Array *elements = json.asArray();
+    if (!elements) {
       return fail("a list");
     }
     values.clear();
-    for (size_t i = 0; i < json.size() && status.ok(); ++i) {
-      Reader(json[i], concat(path, "[", i, "]"), status)
+    for (size_t i = 0; i < elements->size() && status.ok(); ++i) {
+      Reader((*elements)[i], concat(path, "[", i, "]"), status)
           .read(values.emplace_back());
     }
   }
@@ -326,12 +327,9 @@ private:
     if (!status.ok()) {
       return;
     }
-    // Lists and objects may be large and deep. Invalid UTF-8 is replaced:
-    // dumping it would throw.
-    std::string finding =
-        json.is_structured()
-            ? json.type_name()
-            : json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    // Lists and objects may be large and deep.
+    bool isStructured = json.asArray() || json.asObject();
+    std::string finding = isStructured ? json.typeName() : json.dump();
     if (finding.size() > 60) {
       finding = finding.substr(0, 57) + "...";
     }
@@ -340,27 +338,23 @@ private:
   }
 
   template <typename T> void readInteger(T &value) const {
-    if (!json.is_number_integer()) {
+    const int64_t *number = json.asInteger();
+    if (!number && !json.asLargeInteger()) {
       return fail("an integer");
     }
-    // A value above the range of int64_t is read as negative and then refused.
-    bool isTooLarge = json.is_number_unsigned() &&
-                      json.get<uint64_t>() >
-                          static_cast<uint64_t>(std::numeric_limits<T>::max());
-    int64_t number = isTooLarge ? 0 : json.get<int64_t>();
-    if (isTooLarge || number < std::numeric_limits<T>::min() ||
-        number > std::numeric_limits<T>::max()) {
+    if (!number || *number < std::numeric_limits<T>::min() ||
+        *number > std::numeric_limits<T>::max()) {
       return fail(concat("an integer of ", 8 * sizeof(T), " bits"));
     }
-    value = static_cast<T>(number);
+    value = static_cast<T>(*number);
   }
 
   template <typename Enum>
   void readKeyword(Enum &value, std::optional<Enum> (*parse)(std::string_view),
                    const char *what) const {
     std::optional<Enum> parsed;
-    if (json.is_string()) {
-      parsed = parse(json.get_ref<const std::string &>());
+    if (const std::string *text = json.asString()) {
+      parsed = parse(*text);
     }
     if (!parsed) {
       return fail(what);
@@ -377,9 +371,9 @@ private:
 static constexpr const char *formatName = "kaon-step-plan";
 
 std::string StepPlan::toJson() const {
-  Json phaseList = Json::array();
+  Json phaseList = Json::Array();
   for (const std::vector<Bucket> &phase : phases) {
-    phaseList.push_back(Writer::writeList(phase));
+    phaseList.append(Writer::writeList(phase));
   }
   Json json = {{"format", formatName},
                {"version", version},
@@ -391,17 +385,17 @@ std::string StepPlan::toJson() const {
                {"sequences", Writer::writeList(sequences)},
                {"phases", std::move(phaseList)},
                {"workspaceBytes", workspaceBytes}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json.dump();
 }
 
 Result<StepPlan> StepPlan::fromJson(std::string_view text) {
-  Json json = Json::parse(text, /*cb=*/nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) {
+  std::optional<Json> json = Json::parse(text);
+  if (!json) {
     return Status::failure(
         "the plan: expects valid JSON, but cannot be parsed");
   }
   Status status = Status::success();
-  Reader reader(json, "", status);
+  Reader reader(*json, "", status);
 
   std::string format;
   int64_t foundVersion = 0, period = 0;

@@ -6,6 +6,9 @@ Everything here is for :mod:`kaon.driver`; users meet it through :mod:`kaon.opti
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict, overload
 
+has_compiler: bool
+"""Whether this build has the compiler; without it (``KAON_COMPILER=OFF``) there is only "runtime" below."""
+
 # ---- modules
 
 class CompileError(Exception):

@@ -41,7 +41,7 @@ def _package(name: str, needed: bool, purpose: str) -> Finding:
 
 def _extension() -> Finding:
     try:
-        return Finding("extension", "works", str(driver.extension().__file__))
+        return Finding("extension", "works", str(driver.runtime_extension().__file__))
     except driver.DriverError as error:
         return Finding("extension", "broken", str(error))
 
@@ -157,13 +157,16 @@ def findings() -> Iterator[Finding]:
     yield _package("torch", False, "kaon.optim needs it")
     extension = _extension()
     yield extension
-    if extension.status == "works":
+    has_compiler = extension.status == "works" and driver.runtime_extension().has_compiler
+    if has_compiler:
         yield _needs_extension("llvm", lambda: str(driver.extension().llvm_version()))
         yield _needs_extension("host", _host_target)
     yield _threads()
     yield _cache()
-    if extension.status == "works":
+    if has_compiler:
         yield _needs_extension("compiler", _trial)
+    elif extension.status == "works":
+        yield Finding("compiler", "absent", "built with KAON_COMPILER=OFF; runs compiled packages, see kaon.load")
     yield _cuda_driver()
     yield _nvrtc()
 

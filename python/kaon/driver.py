@@ -71,8 +71,8 @@ class OverrideWarning(RuntimeWarning):
     """Files of the override directory replaced nothing."""
 
 
-def extension() -> Any:
-    """The compiled extension ``kaon._C``; raises :class:`DriverError` with the remedy where it cannot be loaded."""
+def runtime_extension() -> Any:
+    """``kaon._C``, with or without the compiler; raises :class:`DriverError` with the remedy where it is missing."""
     try:
         from kaon import _C
     except ImportError as error:
@@ -81,6 +81,17 @@ def extension() -> Any:
             "build it or install the package, and see `python -m kaon doctor`"
         ) from error
     return _C
+
+
+def extension() -> Any:
+    """``kaon._C`` with the compiler; raises :class:`DriverError` with the remedy where it has none or is missing."""
+    module = runtime_extension()
+    if not module.has_compiler:
+        raise DriverError(
+            "this build of kaon has no compiler (KAON_COMPILER=OFF), it only runs compiled packages: make one with "
+            "`python -m kaon compile ... -o DIR` where the compiler is, and use kaon.load(DIR) here"
+        )
+    return module
 
 
 @functools.cache

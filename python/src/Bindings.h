@@ -1,7 +1,7 @@
 //===-- Bindings.h - shared by the parts of the extension -------*- C++ -*-===//
 //
-// What the files that make up `kaon._C` have in common: the module holder, and
-// how the compiler's diagnostics become one Python exception.
+// What the files that bind the compiler in `kaon._C` have in common: the module
+// holder, and how the compiler's diagnostics become one Python exception.
 //
 // Locks: an MLIR context is not thread safe, and modules that are clones of one
 // another share one. Whoever touches a module's IR holds the context's mutex,
@@ -107,7 +107,6 @@ void bindIr(pybind11::module_ &m);
 void bindCodegen(pybind11::module_ &m);
 void bindCudaCodegen(pybind11::module_ &m);
 void bindNvrtc(pybind11::module_ &m);
-void bindRuntime(pybind11::module_ &m);
 
 } // namespace kaon::python
 

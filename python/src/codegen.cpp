@@ -1,15 +1,18 @@
 //===-- codegen.cpp - code generation in kaon._C --------------------------===//
 //
-// The host's description, kernels as text, their compilation and loading.
+// The host's description, kernels as text, their compilation and loading, and
+// the plan of a module.
 //
 //===----------------------------------------------------------------------===//
 
+#include "codegen/PlanBuilder.h"
 #include "codegen/cpu/CompileKernel.h"
 #include "codegen/cpu/KernelLibrary.h"
 #include "codegen/cpu/KernelSources.h"
 #include "dialect/Kaon.h"
 #include "mlir/Parser/Parser.h"
 #include "python/src/Bindings.h"
+#include "python/src/RuntimeBindings.h"
 
 #include "llvm/Config/llvm-config.h"
 
@@ -135,6 +138,37 @@ static std::unique_ptr<KernelLibrary> createLibrary() {
   return std::move(*library);
 }
 
+//===----------------------------------------------------------------------===//
+// Plans
+//===----------------------------------------------------------------------===//
+
+static runtime::StepPlan buildPlan(Module &module) {
+  return module.withLock([](ModuleOp op) {
+    DiagnosticCollector collector(op.getContext());
+    FailureOr<runtime::StepPlan> plan = buildStepPlan(op);
+    if (failed(plan)) {
+      collector.raise("cannot build a step plan");
+    }
+    return std::move(*plan);
+  });
+}
+
+/// What needs both halves of the extension; the runtime's is bound already.
+static void bindPlans(py::module_ &m) {
+  m.def("build_plan", &buildPlan, py::arg("module"),
+        "The plan of a memory-planned module. Kernels are referred to by name. "
+        "Raises CompileError.");
+  auto executor =
+      py::reinterpret_borrow<py::class_<runtime::Executor>>(m.attr("Executor"));
+  executor.def(py::init([](const runtime::StepPlan &plan,
+                           const KernelLibrary &library, int threads) {
+                 return makeHostExecutor(plan, library.table(), threads);
+               }),
+               py::arg("plan"), py::arg("library"), py::arg("threads") = 0,
+               py::keep_alive<1, 3>(),
+               "The same with kernels that were compiled here.");
+}
+
 void bindCodegen(py::module_ &m) {
   m.def(
       "llvm_version", [] { return LLVM_VERSION_STRING; },
@@ -217,6 +251,7 @@ void bindCodegen(py::module_ &m) {
           "table",
           py::cpp_function(&KernelLibrary::table, py::keep_alive<0, 1>()),
           "The kernels that are loaded by now, by name, for an Executor.");
+  bindPlans(m);
 }
 
 } // namespace kaon::python

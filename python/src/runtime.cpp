@@ -4,44 +4,19 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "codegen/PlanBuilder.h"
-#include "codegen/cpu/KernelLibrary.h"
-#include "python/src/Bindings.h"
-#include "runtime/Executor.h"
+#include "python/src/RuntimeBindings.h"
 #include "runtime/HostBackend.h"
-#include "runtime/KernelTable.h"
-#include "runtime/StepPlan.h"
 #include "runtime/ThreadPool.h"
 
 #include <pybind11/stl.h>
 
 namespace py = pybind11;
-using namespace mlir;
 using namespace kaon::runtime;
 
 namespace kaon::python {
 
 // The flat list of pointers and strides that `step` takes is an array of these.
 static_assert(sizeof(KaonBuffer) == 2 * sizeof(int64_t));
-
-/// The value of a result; a failure becomes a ValueError.
-template <typename T> static T unwrap(Result<T> result) {
-  if (!result.ok()) {
-    throw py::value_error(result.status().message());
-  }
-  return std::move(*result);
-}
-
-static StepPlan buildPlan(Module &module) {
-  return module.withLock([](ModuleOp op) {
-    DiagnosticCollector collector(op.getContext());
-    FailureOr<StepPlan> plan = buildStepPlan(op);
-    if (failed(plan)) {
-      collector.raise("cannot build a step plan");
-    }
-    return std::move(*plan);
-  });
-}
 
 static py::list getCosts(const StepPlan &plan) {
   py::list costs;
@@ -64,8 +39,8 @@ static void addKernel(KernelTable &table, const std::string &name,
   }
 }
 
-static std::unique_ptr<Executor>
-makeExecutor(const StepPlan &plan, const KernelTable &table, int threads) {
+std::unique_ptr<Executor>
+makeHostExecutor(const StepPlan &plan, const KernelTable &table, int threads) {
   if (threads < 0) {
     throw py::value_error(
         concat("threads: expects at least 0, but got ", threads));
@@ -178,10 +153,6 @@ void bindRuntime(py::module_ &m) {
           },
           py::is_operator());
 
-  m.def("build_plan", &buildPlan, py::arg("module"),
-        "The plan of a memory-planned module. Kernels are referred to by name. "
-        "Raises CompileError.");
-
   py::class_<KernelTable>(
       m, "KernelTable",
       "Addresses of kernels by name. Does not own their code.")
@@ -197,18 +168,10 @@ void bindRuntime(py::module_ &m) {
                        "Replays a plan on the host. Allocates its workspace "
                        "and starts the process's worker threads "
                        "when it is made; a step allocates nothing.")
-      .def(py::init([](const StepPlan &plan, const cpu::KernelLibrary &library,
-                       int threads) {
-             return makeExecutor(plan, library.table(), threads);
-           }),
-           py::arg("plan"), py::arg("library"), py::arg("threads") = 0,
-           py::keep_alive<1, 3>(),
-           "`library` has all of the plan's kernels. `threads` counts the "
-           "calling thread; 0 stands for all that "
-           "set_pool_threads allows.")
-      .def(py::init(&makeExecutor), py::arg("plan"), py::arg("library"),
+      .def(py::init(&makeHostExecutor), py::arg("plan"), py::arg("library"),
            py::arg("threads") = 0, py::keep_alive<1, 3>(),
-           "The same with kernels from elsewhere.")
+           "`library` has all of the plan's kernels. `threads` counts the "
+           "calling thread; 0 stands for all that set_pool_threads allows.")
       .def("step", &step, py::arg("step"), py::arg("parameters"),
            py::arg("scalars"), py::arg("check_finite") = true,
            "Runs step number `step`, 1 at first. `parameters`: for each matrix "

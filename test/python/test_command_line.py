@@ -159,7 +159,7 @@ def test_doctor_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise driver.DriverError("the compiled extension kaon._C cannot be loaded (no such file)")
 
-    monkeypatch.setattr(driver, "extension", missing)
+    monkeypatch.setattr(driver, "runtime_extension", missing)
     knobs.cache.directory = Path("/proc/kaon")
     lines: list[str] = []
     assert not doctor.report(lines.append)

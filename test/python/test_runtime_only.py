@@ -1,0 +1,145 @@
+"""The package built without the compiler: in seconds, from nothing but CMake, a C++ compiler and pybind11."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPILER = shutil.which("g++") or shutil.which("c++") or "c++"
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("KAON_") and key != "PYTHONPATH"}
+    result = subprocess.run(
+        [str(part) for part in command], env={**clean, **environment}, capture_output=True, text=True, timeout=900
+    )
+    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build directory, configured and built as on a machine without LLVM."""
+    folder = tmp_path_factory.mktemp("runtime-only")
+    started = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    absent = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in ("MLIR", "LLVM", "GTest", "nlohmann_json")]
+    options = ["-DKAON_COMPILER=OFF", f"-DPython_EXECUTABLE={sys.executable}", f"-DCMAKE_CXX_COMPILER={COMPILER}"]
+    run("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *options, *absent)
+    run("ninja", "-C", folder, "KaonExtension")
+    # Seconds on a machine that does nothing else; processor time on one that does.
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - started < 120
+    return folder
+
+
+def python(build: Path, program: str, *arguments: str | Path) -> str:
+    """What ``program`` prints where this build is the only kaon."""
+    return run(sys.executable, "-c", program, *arguments, PYTHONPATH=str(build / "python"))
+
+
+def test_no_llvm_is_found_or_linked(build: Path) -> None:
+    cache = (build / "CMakeCache.txt").read_text()
+    assert not re.search(r"^(MLIR|LLVM)_DIR", cache, re.MULTILINE)
+    (extension,) = (build / "python/kaon").glob("_C*.so")
+    assert not re.search("LLVM|MLIR|torch|nvrtc|libcuda", run("ldd", extension))
+
+
+PLAN = """
+import ctypes, json, sys
+import numpy as np
+import kaon, kaon.language as kl
+from kaon import _C
+assert _C.has_compiler is False and not hasattr(_C, "parse")
+kernels = _C.KernelTable()
+library = ctypes.CDLL(sys.argv[2])
+kernels.add("kaon_test_descend", ctypes.cast(library.kaon_test_descend, ctypes.c_void_p).value)
+plan = _C.StepPlan.from_json(open(sys.argv[1]).read())
+executor = _C.Executor(plan, kernels, 1)
+w, g = np.ones((300, 70), np.float32), np.full((300, 70), 2, np.float32)
+assert executor.step(1, [w.ctypes.data, 70, g.ctypes.data, 70], [[0.25]]) == 0
+assert (w == 0.5).all(), w
+assert "torch" not in sys.modules
+print("a plan ran")
+"""
+
+
+def test_a_plan_runs(build: Path, tmp_path: Path) -> None:
+    text = (ROOT / "docs/runtime.md").read_text()
+    (block,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    plan, library = tmp_path / "plan.json", tmp_path / "kernels.so"
+    plan.write_text(json.dumps(json.loads(block)))
+    run("cc", "-shared", "-fPIC", f"-I{ROOT}", ROOT / "test/unit/package_kernels.c", "-o", library)
+    assert "a plan ran" in python(build, PLAN, plan, library)
+
+
+FRONT_END = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import kaon, torch
+from kaon import driver
+from updates_of_test import signed
+assert signed.signature.states[0].name == "m"
+assert "func.func" in signed.specialize(4, 6, symbol="s").text
+try:
+    driver.compile_program([driver.MatrixEntry(signed, 4, 6)])
+except driver.DriverError as error:
+    print("driver:", error)
+model = torch.nn.Linear(6, 4)
+before = model.weight.detach().clone()
+optimizer = kaon.optim.Muon(model)
+model(torch.ones(2, 6)).sum().backward()
+try:
+    optimizer.step()
+except kaon.errors.KaonError as error:
+    print("optimizer:", error)
+assert torch.equal(model.weight, before)
+"""
+
+UPDATES = """
+import kaon
+import kaon.language as kl
+
+@kaon.update
+def signed(w: kl.param, g: kl.grad, m: kl.state, lr: kl.scalar, beta: kl.scalar = 0.9):
+    m = kl.lerp(m, g, 1 - beta)
+    return w - lr * kl.sign(m), m
+"""
+
+
+def test_the_rest_says_what_is_missing(build: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "updates_of_test.py").write_text(UPDATES)
+    printed = python(build, FRONT_END, tmp_path).splitlines()
+    assert [line.split(":")[0] for line in printed] == ["driver", "optimizer"]
+    for line in printed:
+        assert "this build of kaon has no compiler (KAON_COMPILER=OFF)" in line and "kaon.load(DIR)" in line
+
+
+def test_doctor_knows(build: Path, tmp_path: Path) -> None:
+    report = run(
+        sys.executable, "-m", "kaon", "doctor", PYTHONPATH=str(build / "python"), KAON_CACHE_DIR=str(tmp_path / "cache")
+    )
+    status = {line.split()[1]: line.split()[0] for line in report.splitlines() if len(line.split()) > 1}
+    assert (status["extension"], status["compiler"]) == ("works", "absent")
+    assert "llvm" not in status
+
+
+def test_pip_installs_it(tmp_path: Path) -> None:
+    pytest.importorskip("scikit_build_core")
+    site = tmp_path / "site"
+    settings = ["cmake.define.KAON_COMPILER=OFF", f"build-dir={tmp_path / 'build'}"]
+    options = ["--quiet", "--no-build-isolation", "--no-deps", *(f"--config-settings={each}" for each in settings)]
+    run(sys.executable, "-m", "pip", "install", ROOT, *options, "--target", site, CXX=COMPILER)
+    program = "import kaon; from kaon import _C; print(_C.has_compiler, _C.__file__)"
+    assert run(sys.executable, "-c", program, PYTHONPATH=str(site)).split() == [
+        "False",
+        str(next((site / "kaon").glob("_C*.so"))),
+    ]
