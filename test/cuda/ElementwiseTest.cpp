@@ -6,8 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "ElementwiseKernels.cuh"
-#include "test/cuda/TestMemory.h"
-#include "test/cuda/TestSums.h"
+#include "test/cuda/TestMatrices.h"
 
 #include <deque>
 #include <limits>
@@ -18,43 +17,34 @@ using namespace kaon::test;
 
 namespace {
 
-/// Sizes around groups and chunks, and where their arrays start in elements
-/// after an aligned address, operand by operand.
-struct TensorCase {
-  size_t size;
+/// Matrices around the sizes of groups and chunks, and where their operands
+/// start in elements after an aligned address.
+struct MatrixCase {
+  size_t rows, columns;
   size_t offsets[4];
+
+  size_t size() const { return rows * columns; }
 };
-const TensorCase tensorCases[] = {{1, {0, 0, 0, 0}},     {7, {1, 1, 1, 1}},
-                                  {8, {0, 0, 0, 0}},     {9, {4, 4, 4, 4}},
-                                  {2049, {1, 3, 0, 2}},  {8191, {0, 4, 0, 0}},
-                                  {8192, {0, 0, 0, 0}},  {8200, {3, 3, 3, 3}},
-                                  {16387, {5, 5, 1, 1}}, {3, {7, 7, 7, 7}}};
+const MatrixCase matrixCases[] = {
+    {1, 1, {0, 0, 0, 0}},    {7, 1, {1, 1, 1, 1}},    {2, 4, {0, 0, 0, 0}},
+    {1, 9, {4, 4, 4, 4}},    {683, 3, {1, 3, 0, 2}},  {1, 8191, {0, 4, 0, 0}},
+    {64, 128, {0, 0, 0, 0}}, {41, 200, {3, 3, 3, 3}}, {7, 2341, {5, 5, 1, 1}},
+    {1, 3, {7, 7, 7, 7}}};
 
-/// The chunk table of tensors with these sizes.
-std::vector<Chunk> chunksOf(const std::vector<size_t> &sizes) {
-  std::vector<Chunk> chunks;
-  for (u32 tensor = 0; tensor < sizes.size(); ++tensor) {
-    int count = divideUp(static_cast<int>(sizes[tensor]), chunkSize);
-    for (int index = 0; index < count; ++index) {
-      chunks.push_back({tensor, static_cast<u32>(index)});
-    }
-  }
-  return chunks;
-}
+constexpr double adamwScalars[] = {0.9,  0.1,  0.999, 0.001,
+                                   1.02, 1e-8, 1e-3,  0.9999};
 
-constexpr float adamwScalars[] = {0.9f,  0.1f,  0.999f, 0.001f,
-                                  1.02f, 1e-8f, 1e-3f,  0.9999f};
-
-/// A tensor of AdamW and what one step must make of it.
-template <typename Parameter, typename Gradient> struct AdamWTensor {
-  AdamWTensor(const TensorCase &shape, unsigned seed)
-      : parameter(shape.size, shape.offsets[0]),
-        gradient(shape.size, shape.offsets[1]),
-        first(shape.size, shape.offsets[2]),
-        second(shape.size, shape.offsets[3]) {
+/// A matrix of AdamW and what one step must make of it.
+template <typename Parameter, typename Gradient> struct AdamWMatrix {
+  AdamWMatrix(const MatrixCase &shape, unsigned seed)
+      : shape(shape), parameter(shape.size(), shape.offsets[0]),
+        gradient(shape.size(), shape.offsets[1]),
+        first(shape.size(), shape.offsets[2]),
+        second(shape.size(), shape.offsets[3]) {
     Normal normal(seed);
-    const float *s = adamwScalars;
-    for (size_t i = 0; i < shape.size; ++i) {
+    float s[8];
+    std::copy(std::begin(adamwScalars), std::end(adamwScalars), s);
+    for (size_t i = 0; i < shape.size(); ++i) {
       parameter[i] = narrow<Parameter>(normal());
       gradient[i] = narrow<Gradient>(normal());
       first[i] = normal();
@@ -76,10 +66,11 @@ template <typename Parameter, typename Gradient> struct AdamWTensor {
     }
   }
 
-  ElementwiseTensor<4> table() const {
-    return {{parameter.data(), gradient.data(), first.data(), second.data()},
-            static_cast<i64>(parameter.size()),
-            1};
+  std::vector<Place> places() const {
+    return {{parameter, shape.columns},
+            {gradient, shape.columns},
+            {first, shape.columns},
+            {second, shape.columns}};
   }
 
   void expectStepped(const std::string &what) const {
@@ -88,6 +79,7 @@ template <typename Parameter, typename Gradient> struct AdamWTensor {
     EXPECT_TRUE(sameBits(second.values(), expectedSecond)) << what;
   }
 
+  MatrixCase shape;
   DeviceArray<Parameter> parameter;
   DeviceArray<Gradient> gradient;
   DeviceArray<float> first, second;
@@ -95,32 +87,21 @@ template <typename Parameter, typename Gradient> struct AdamWTensor {
   std::vector<float> expectedFirst, expectedSecond;
 };
 
-/// All tensors in one launch.
+/// All matrices in one launch.
 template <typename Parameter, typename Gradient>
-void expectAdamW(void (*kernel)(const ElementwiseTensor<4> *, const Chunk *,
-                                const float *)) {
+void expectAdamW(MatrixTables<4>::Kernel kernel) {
   for (const shim::Schedule &schedule : shim::schedules) {
-    std::deque<AdamWTensor<Parameter, Gradient>> tensors;
-    std::vector<ElementwiseTensor<4>> table;
-    std::vector<size_t> sizes;
-    for (const TensorCase &shape : tensorCases) {
-      tensors.emplace_back(shape, 1 + tensors.size());
-      table.push_back(tensors.back().table());
-      sizes.push_back(shape.size);
+    std::deque<AdamWMatrix<Parameter, Gradient>> matrices;
+    MatrixTables<4> tables;
+    for (const MatrixCase &shape : matrixCases) {
+      matrices.emplace_back(shape, 1 + matrices.size());
+      tables.add(shape.rows, shape.columns, matrices.back().places(),
+                 {std::begin(adamwScalars), std::end(adamwScalars)});
     }
-    auto tables = deviceArray(table);
-    auto chunks = deviceArray(chunksOf(sizes));
-    // The first scalar belongs to nobody: tensors name where theirs start.
-    std::vector<float> scalarValues = {-1};
-    scalarValues.insert(scalarValues.end(), std::begin(adamwScalars),
-                        std::end(adamwScalars));
-    auto scalars = deviceArray(scalarValues);
-    shim::launch({static_cast<u32>(chunks.size()), elementwiseThreads},
-                 schedule,
-                 [&] { kernel(tables.data(), chunks.data(), scalars.data()); });
-    for (const auto &tensor : tensors) {
-      tensor.expectStepped(std::to_string(tensor.parameter.size()) +
-                           " elements, " + schedule.str());
+    tables.run(kernel, tables.chunkBlocks(), elementwiseThreads, 0, schedule);
+    for (const auto &matrix : matrices) {
+      matrix.expectStepped(std::to_string(matrix.shape.size()) + " elements, " +
+                           schedule.str());
     }
   }
 }
@@ -133,8 +114,9 @@ TEST(ElementwiseTest, AdamWInEveryStorage) {
   expectAdamW<f16, f16>(adamw_f16_f16);
 }
 
-TEST(ElementwiseTest, WritesResultsWithoutReadingThem) {
+TEST(ElementwiseTest, ResultsInPlaceAndApart) {
   constexpr size_t size = 1001;
+  constexpr float beta = 0.95f;
   Normal normal(3);
   auto random = [&] { return toBf16Rn(normal()); };
   auto gradient = DeviceArray<bf16>(size).fill(random);
@@ -143,134 +125,54 @@ TEST(ElementwiseTest, WritesResultsWithoutReadingThem) {
   std::vector<float> expectedMomentum;
   std::vector<bf16> expectedResult;
   for (size_t i = 0; i < size; ++i) {
-    float g = toFloat(gradient[i]), kept = 0.95f * momentum[i];
+    float g = toFloat(gradient[i]), kept = beta * momentum[i];
     expectedMomentum.push_back(kept + g);
-    float ahead = 0.95f * expectedMomentum.back();
+    float ahead = beta * expectedMomentum.back();
     expectedResult.push_back(toBf16Rn(g + ahead));
   }
-  ElementwiseTensor<3> tensor = {
-      {gradient.data(), momentum.data(), result.data()}, size, 0};
-  Chunk chunk = {0, 0};
-  float scalar = 0.95f;
-  shim::launch({1, elementwiseThreads}, {},
-               [&] { momentum_bf16_bf16(&tensor, &chunk, &scalar); });
+  MatrixTables<4> tables;
+  tables.add(7, 143,
+             {{gradient, 143}, {momentum, 143}, {momentum, 143}, {result, 143}},
+             {beta});
+  tables.run(momentum_bf16_bf16, tables.chunkBlocks(), elementwiseThreads, 0,
+             {});
   EXPECT_TRUE(sameBits(momentum.values(), expectedMomentum));
   EXPECT_TRUE(sameBits(result.values(), expectedResult));
 }
 
-//===----------------------------------------------------------------------===//
-// Norms
-//===----------------------------------------------------------------------===//
-
-namespace {
-
-/// Gradients and momenta of some tensors; their norms by the kernels and by
-/// plain loops.
-class NormRun {
-public:
-  NormRun(const std::vector<size_t> &sizes, float scale, size_t offset) {
-    for (size_t size : sizes) {
-      Normal normal(1 + static_cast<unsigned>(gradients.size()));
-      auto random = [&] { return toBf16Rn(scale * normal()); };
-      gradients.push_back(DeviceArray<bf16>(size, offset).fill(random));
-      momenta.push_back(
-          DeviceArray<float>(size, offset).fill([] { return 0; }));
-      results.emplace_back(size, offset);
-      addExpected(gradients.back());
+TEST(ElementwiseTest, NumbersInDeviceMemoryAndF64) {
+  constexpr size_t size = 777;
+  for (size_t offset : {0, 1}) {
+    auto x = DeviceArray<float>(size, offset).fill(Normal(5));
+    auto factor = deviceArray<double>({1.0 / 3});
+    DeviceArray<double> wide(size, offset);
+    DeviceArray<float> rounded(size, offset);
+    MatrixTables<4> tables;
+    tables.add(7, 111, {{x, 111}, {factor, 0}, {wide, 111}, {rounded, 111}});
+    tables.run(scale_f32_f64, tables.chunkBlocks(), elementwiseThreads, 0, {});
+    for (size_t i = 0; i < size; ++i) {
+      EXPECT_EQ(wide[i], (1.0 / 3) * x[i]);
+      EXPECT_EQ(rounded[i], static_cast<float>((1.0 / 3) * x[i]));
     }
-  }
-
-  /// Runs both launches and returns the reciprocals of all norms.
-  std::vector<float> run(const shim::Schedule &schedule) {
-    std::vector<ElementwiseTensor<3>> table;
-    std::vector<PartialSums> rangeTable;
-    std::vector<size_t> sizes;
-    u32 numChunks = 0;
-    for (size_t i = 0; i < gradients.size(); ++i) {
-      sizes.push_back(gradients[i].size());
-      table.push_back(
-          {{gradients[i].data(), momenta[i].data(), results[i].data()},
-           static_cast<i64>(sizes[i]),
-           0});
-      u32 count = divideUp(static_cast<int>(sizes[i]), chunkSize);
-      rangeTable.push_back({numChunks, count});
-      numChunks += count;
-    }
-    auto tensors = deviceArray(table);
-    auto chunks = deviceArray(chunksOf(sizes));
-    auto ranges = deviceArray(rangeTable);
-    DeviceArray<double> partials(numChunks);
-    DeviceArray<float> reciprocals(sizes.size());
-    float momentum = 0.95f, scaleAndEpsilon[] = {1.5f, 0};
-    shim::launch({numChunks, elementwiseThreads, normSharedBytes}, schedule,
-                 [&] {
-                   momentum_sum_bf16_bf16(tensors.data(), chunks.data(),
-                                          &momentum, partials.data());
-                 });
-    u32 numTensors = static_cast<u32>(sizes.size());
-    shim::launch({numTensors, elementwiseThreads, normSharedBytes}, schedule,
-                 [&] {
-                   norm_reciprocals(ranges.data(), partials.data(),
-                                    scaleAndEpsilon, reciprocals.data());
-                 });
-    return reciprocals.values();
-  }
-
-  std::vector<float> expected;
-  std::deque<DeviceArray<bf16>> results;
-
-private:
-  void addExpected(const DeviceArray<bf16> &gradient) {
-    std::vector<double> partials;
-    for (size_t begin = 0; begin < gradient.size(); begin += chunkSize) {
-      std::vector<double> threads(elementwiseThreads);
-      size_t end = std::min<size_t>(begin + chunkSize, gradient.size());
-      for (size_t i = begin; i < end; ++i) {
-        // The momentum was zero.
-        float g = toFloat(gradient[i]), ahead = 0.95f * g;
-        double u = g + ahead;
-        threads[(i - begin) / groupSize % elementwiseThreads] += u * u;
-      }
-      partials.push_back(sumThreads(threads));
-    }
-    partials.resize(elementwiseThreads);
-    double sum = sumThreads(partials);
-    expected.push_back(sum > 0 ? static_cast<float>(1 / (1.5 * std::sqrt(sum)))
-                               : 0.0f);
-  }
-
-  std::deque<DeviceArray<bf16>> gradients;
-  std::deque<DeviceArray<float>> momenta;
-};
-
-const std::vector<size_t> normSizes = {1, 9, 8192, 20000};
-
-} // namespace
-
-TEST(NormTest, SumsInAFixedOrder) {
-  for (const shim::Schedule &schedule : shim::schedules) {
-    NormRun norms(normSizes, 1, 0);
-    EXPECT_TRUE(sameBits(norms.run(schedule), norms.expected))
-        << schedule.str();
   }
 }
 
-TEST(NormTest, DoesNotDependOnAddresses) {
-  NormRun norms(normSizes, 1, 3);
-  EXPECT_TRUE(sameBits(norms.run({}), norms.expected));
-}
-
-TEST(NormTest, NeitherOverflowsNorVanishes) {
-  for (float scale : {0.0f, 1e-38f, 1e-30f, 1e30f}) {
-    NormRun norms({1000}, scale, 0);
-    float reciprocal = norms.run({})[0];
-    EXPECT_TRUE(std::isfinite(reciprocal));
-    EXPECT_EQ(reciprocal > 0, scale > 0);
-    EXPECT_EQ(reciprocal, norms.expected[0]);
+TEST(ElementwiseTest, FunctionsThatAreNotRoundedCorrectly) {
+  constexpr size_t size = 400;
+  auto x = DeviceArray<float>(size).fill(
+      [normal = Normal(6)]() mutable { return 4 * normal(); });
+  DeviceArray<float> narrow(size);
+  DeviceArray<double> wide(size);
+  MatrixTables<3> tables;
+  tables.add(size, 1, {{x, 1}, {narrow, 1}, {wide, 1}});
+  tables.run(functions_f32_f64, tables.chunkBlocks(), elementwiseThreads, 0,
+             {});
+  for (size_t i = 0; i < size; ++i) {
+    double value = std::abs(static_cast<double>(x[i]));
+    double expected =
+        std::pow(value, 0.25) + std::log(std::exp(-value) + std::floor(value));
+    EXPECT_NEAR(narrow[i], std::copysign(expected, x[i]), 1e-6 * (1 + value));
+    EXPECT_NEAR(wide[i], std::max(expected, std::min(value, 0.5)),
+                1e-14 * (1 + value));
   }
-}
-
-TEST(NormTest, ReciprocalsOfSubnormalNormsStayFinite) {
-  NormRun norms({4}, 1e-39f, 0);
-  EXPECT_EQ(norms.run({})[0], std::numeric_limits<float>::max());
 }

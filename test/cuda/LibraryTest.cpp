@@ -1,7 +1,8 @@
 //===-- LibraryTest.cpp - conversions, reductions, scheduling -------------===//
 
 #include "Layout.cuh"
-#include "Reduce.cuh"
+#include "Passes.cuh"
+#include "Rows.cuh"
 #include "test/cuda/TestMemory.h"
 #include "test/cuda/TestSums.h"
 
@@ -79,30 +80,42 @@ TEST(ConvertTest, Bf16RoundsToNearestEven) {
 // Vectors
 //===----------------------------------------------------------------------===//
 
-TEST(VectorTest, LoadsAndStoresAnyPartAnywhere) {
+namespace {
+
+/// Groups of every length at every alignment come out as they went in.
+template <typename T> void expectGroupsMove() {
   launch({1, 32}, {}, [] {
     if (threadIndex() != 0) {
       return;
     }
     for (size_t offset = 0; offset < 9; ++offset) {
       for (int count = 0; count <= groupSize; ++count) {
-        auto source = DeviceArray<bf16>(count, offset);
-        auto target = DeviceArray<float>(count, offset);
+        auto source = DeviceArray<T>(count, offset);
+        auto target = DeviceArray<T>(count, offset);
         for (int i = 0; i < count; ++i) {
-          source[i] = toBf16Rn(static_cast<float>(i + 1));
+          source[i] = narrow<T>(static_cast<float>(i + 1));
         }
-        float values[groupSize];
+        ValueOf<T> values[groupSize];
         loadGroup(source.data(), count, values);
         storeGroup(target.data(), count, values);
         for (int i = 0; i < groupSize; ++i) {
           EXPECT_EQ(values[i], i < count ? i + 1 : 0);
         }
         for (int i = 0; i < count; ++i) {
-          EXPECT_EQ(target[i], i + 1);
+          EXPECT_EQ(widen(target[i]), i + 1);
         }
       }
     }
   });
+}
+
+} // namespace
+
+TEST(VectorTest, LoadsAndStoresAnyPartAnywhere) {
+  expectGroupsMove<float>();
+  expectGroupsMove<double>();
+  expectGroupsMove<bf16>();
+  expectGroupsMove<f16>();
 }
 
 TEST(VectorTest, CountsElementsToAlignment) {
@@ -120,45 +133,76 @@ TEST(VectorTest, CountsElementsToAlignment) {
 
 namespace {
 
-template <int threads> void expectBlockSum() {
+/// The sum, the largest and the smallest of one value per thread, at once.
+template <int threads> void expectBlockReductions() {
+  using List = Reductions<Sum, Max<float>, Min<double>>;
   Normal normal(threads);
   std::vector<double> values(threads);
   std::generate(values.begin(), values.end(), normal);
-  double expected = kaon::test::sumThreads(values);
-  double largest = *std::max_element(values.begin(), values.end());
+  double sum = kaon::test::sumThreads(values);
+  auto [smallest, largest] = std::minmax_element(values.begin(), values.end());
 
   for (const Schedule &schedule : schedules) {
-    DeviceArray<double> sums(threads), maxima(threads);
-    launch({1, threads, 2 * reduceBlockBytes<double>}, schedule, [&] {
-      auto *shared = reinterpret_cast<double *>(sharedMemory());
+    DeviceArray<double> sums(threads), minima(threads);
+    DeviceArray<float> maxima(threads);
+    launch({1, threads, 3 * reduceBlockBytes}, schedule, [&] {
       u32 thread = threadIndex();
-      sums[thread] = reduceBlock<Sum, threads>(values[thread], shared);
-      maxima[thread] =
-          reduceBlock<Maximum, threads>(values[thread], shared + warpSize);
+      List::Values results;
+      get<0>(results) = values[thread];
+      get<1>(results) = static_cast<float>(values[thread]);
+      get<2>(results) = values[thread];
+      reduceBlock<List, threads>(results, sharedMemory());
+      sums[thread] = get<0>(results);
+      maxima[thread] = get<1>(results);
+      minima[thread] = get<2>(results);
     });
-    EXPECT_EQ(sums.values(), std::vector<double>(threads, expected));
-    EXPECT_EQ(maxima.values(), std::vector<double>(threads, largest));
+    EXPECT_EQ(sums.values(), std::vector<double>(threads, sum));
+    EXPECT_EQ(maxima.values(),
+              std::vector<float>(threads, static_cast<float>(*largest)));
+    EXPECT_EQ(minima.values(), std::vector<double>(threads, *smallest));
+  }
+}
+
+template <typename T> void expectExtremaOfSpecialNumbers() {
+  const T nan = std::numeric_limits<T>::quiet_NaN(),
+          infinity = std::numeric_limits<T>::infinity();
+  for (T other : {T(1), infinity, -infinity, nan}) {
+    EXPECT_TRUE(std::isnan(maximum(nan, other)));
+    EXPECT_TRUE(std::isnan(maximum(other, nan)));
+    EXPECT_TRUE(std::isnan(minimum(nan, other)));
+    EXPECT_TRUE(std::isnan(minimum(other, nan)));
+  }
+  EXPECT_EQ(maximum(T(1), infinity), infinity);
+  EXPECT_EQ(minimum(T(1), -infinity), -infinity);
+  // Both orders, so that all lanes of a reduction get the same bits.
+  for (auto [a, b] : {std::pair(T(0), -T(0)), std::pair(-T(0), T(0))}) {
+    EXPECT_FALSE(std::signbit(maximum(a, b)));
+    EXPECT_TRUE(std::signbit(minimum(a, b)));
   }
 }
 
 } // namespace
 
 TEST(ReduceTest, BlocksReduceInTheirFixedOrder) {
-  expectBlockSum<32>();
-  expectBlockSum<96>();
-  expectBlockSum<256>();
-  expectBlockSum<1024>();
+  expectBlockReductions<32>();
+  expectBlockReductions<96>();
+  expectBlockReductions<256>();
+  expectBlockReductions<1024>();
 }
 
-TEST(ReduceTest, MaximumKeepsNaN) {
+TEST(ReduceTest, ExtremaKeepNaNAndTellZerosApart) {
+  expectExtremaOfSpecialNumbers<float>();
+  expectExtremaOfSpecialNumbers<double>();
   float nan = std::numeric_limits<float>::quiet_NaN();
-  DeviceArray<float> result(32);
+  DeviceArray<float> largest(32), smallest(32);
   launch({1, 32}, {}, [&] {
     u32 thread = threadIndex();
-    result[thread] = reduceWarp<Maximum>(thread == 7 ? nan : float(thread));
+    float value = thread == 7 ? nan : float(thread);
+    largest[thread] = reduceWarp<Max<float>>(value);
+    smallest[thread] = reduceWarp<Min<float>>(value);
   });
   for (int lane = 0; lane < warpSize; ++lane) {
-    EXPECT_TRUE(std::isnan(result[lane]));
+    EXPECT_TRUE(std::isnan(largest[lane]) && std::isnan(smallest[lane]));
   }
 }
 

@@ -6,16 +6,27 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "mutants/column_off_by_one/Columns.cuh"
+#include "mutants/columns_original/Columns.cuh"
 #include "mutants/element_too_many/Elementwise.cuh"
 #include "mutants/mirror_not_transposed/Gemm.cuh"
 #include "mutants/missing_end_barrier/Gemm.cuh"
 #include "mutants/missing_loop_barrier/Gemm.cuh"
 #include "mutants/missing_mirror_barrier/Gemm.cuh"
-#include "mutants/missing_reduce_barrier/Reduce.cuh"
+#include "mutants/missing_pass_barrier/Rows.cuh"
+#include "mutants/missing_row_barrier/Rows.cuh"
+#include "mutants/missing_tile_barrier/Transpose.cuh"
+#include "mutants/one_tile/Transpose.cuh"
 #include "mutants/original/Gemm.cuh"
+#include "mutants/row_of_column_too_many/Columns.cuh"
+#include "mutants/row_off_by_one/Rows.cuh"
 #include "mutants/row_too_many/Gemm.cuh"
+#include "mutants/rows_original/Rows.cuh"
+#include "mutants/shared_kept_slot/Rows.cuh"
 #include "mutants/shifted_mirror/Gemm.cuh"
+#include "mutants/transpose_original/Transpose.cuh"
 #include "mutants/wait_one_short/Gemm.cuh"
+#include "test/cuda/TestMatrices.h"
 #include "test/cuda/TestProducts.h"
 
 #include <gtest/gtest-spi.h>
@@ -34,17 +45,17 @@ constexpr size_t productSharedBytes = 48 << 10;
 #define KAON_PRODUCTS_OF(name)                                                 \
   struct name {                                                                \
     template <device_##name::Contiguous contiguous>                            \
-    static void run(ProductList list, const float *scalars) {                  \
+    static void run(ProductList list, const double *scalars) {                 \
       using namespace kaon::device_##name;                                     \
       using Loop = TileProduct<bf16, contiguous, contiguous>;                  \
       using Epilogue = StoreTile<bf16, true, Addend::none, Diagonal::none>;    \
       static_assert(gemmSharedBytes<Loop, Epilogue> == productSharedBytes);    \
       runGemm<Loop, Epilogue>(list, scalars);                                  \
     }                                                                          \
-    static void shortX(ProductList list, const float *scalars) {               \
+    static void shortX(ProductList list, const double *scalars) {              \
       run<device_##name::Contiguous::depth>(list, scalars);                    \
     }                                                                          \
-    static void tallX(ProductList list, const float *scalars) {                \
+    static void tallX(ProductList list, const double *scalars) {               \
       run<device_##name::Contiguous::extent>(list, scalars);                   \
     }                                                                          \
   }
@@ -64,7 +75,7 @@ struct Findings {
   int races = 0;
 };
 
-using Kernel = void (*)(ProductList, const float *);
+using Kernel = void (*)(ProductList, const double *);
 
 /// Runs a kernel on one product with tiles on and off the diagonal.
 Findings runProduct(Kernel kernel, bool tall) {
@@ -75,7 +86,7 @@ Findings runProduct(Kernel kernel, bool tall) {
     auto products = test::makeProducts<bf16>({{200, 200, 137}}, form);
     auto tables = test::makeTables(products);
     ProductList list = tables.list();
-    const float *scalars = tables.scalars.data();
+    const double *scalars = tables.scalars.data();
     findings.races += shim::countRaces([&] {
       shim::launch({tables.tiles, 256, productSharedBytes}, schedule,
                    [=] { kernel(list, scalars); });
@@ -133,43 +144,26 @@ TEST(MutantTest, RowTooMany) {
 #endif
 }
 
-TEST(MutantTest, MissingReduceBarrier) {
-  Findings findings;
-  for (const shim::Schedule &schedule : shim::schedules) {
-    size_t wrong = 0;
-    findings.races += shim::countRaces([&] {
-      shim::launch(
-          {1, 256, device_missing_reduce_barrier::reduceBlockBytes<float>},
-          schedule, [&] {
-            using namespace device_missing_reduce_barrier;
-            auto *shared = reinterpret_cast<float *>(device::sharedMemory());
-            if (reduceBlock<Sum, 256>(1.0f, shared) != 256.0f) {
-              wrong = 1;
-            }
-          });
-    });
-    findings.wrong += wrong;
-  }
-  EXPECT_GT(findings.wrong, 0u);
-  EXPECT_EQ(findings.races > 0, shim::detectsRaces);
-}
+//===----------------------------------------------------------------------===//
+// Elementwise kernels
+//===----------------------------------------------------------------------===//
 
 namespace {
 
 struct Negate {
   using List = device::Operands<device::Operand<float, device::Access::update>>;
-  explicit Negate(const float *) {}
-  void operator()(float (&values)[1]) const { values[0] = -values[0]; }
+  Negate(const double *, const device::Matrix<1> &) {}
+  void operator()(device::Element<List> &element) const {
+    device::get<0>(element) = -device::get<0>(element);
+  }
 };
 
 void negateOneTooMany() {
-  test::DeviceArray<float> array(3);
-  std::fill_n(array.data(), array.size(), 1.0f);
-  device_element_too_many::ElementwiseTensor<1> tensor = {{array.data()}, 3, 0};
-  device_element_too_many::Chunk chunk = {0, 0};
-  shim::launch({1, 256}, {}, [&] {
-    device_element_too_many::runElementwise<Negate>(&tensor, &chunk, nullptr);
-  });
+  auto array = test::DeviceArray<float>(3).fill([] { return 1; });
+  test::MatrixTables<1> tables;
+  tables.add(1, 3, {{array, 3}});
+  tables.run(device_element_too_many::runElementwise<Negate>,
+             tables.chunkBlocks(), 256, 0, {});
 }
 
 } // namespace
@@ -181,4 +175,335 @@ TEST(MutantTest, ElementTooMany) {
   EXPECT_NONFATAL_FAILURE(negateOneTooMany(),
                           "a kernel wrote outside of an array");
 #endif
+}
+
+//===----------------------------------------------------------------------===//
+// Row, column and transposing kernels
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+/// A number that stands for (row, column) of a matrix.
+float numberAt(size_t row, size_t column) {
+  return static_cast<float>(1 + row * 1000 + column);
+}
+
+test::DeviceArray<float> numberedMatrix(size_t rows, size_t columns) {
+  test::DeviceArray<float> matrix(rows * columns);
+  for (size_t i = 0; i < matrix.size(); ++i) {
+    matrix[i] = numberAt(i / columns, i % columns);
+  }
+  return matrix;
+}
+
+/// A step of a copy of the library that makes two passes. Operands: x, result =
+/// x * 2 - the sum of x + the largest 2 * x, sums (one per row).
+#define KAON_STEP_OF(name)                                                     \
+  namespace name##_rows {                                                      \
+    using namespace device_##name;                                             \
+    class Step {                                                               \
+    public:                                                                    \
+      static constexpr int kept = 1;                                           \
+      using List0 =                                                            \
+          Operands<Operand<float, Access::read>, Operand<float, Access::none>, \
+                   Operand<double, Access::uniform>>;                          \
+      using List1 =                                                            \
+          Operands<Operand<float, Access::none>, Operand<float, Access::none>, \
+                   Operand<double, Access::uniform>>;                          \
+      using List2 = Operands<Operand<float, Access::none>,                     \
+                             Operand<float, Access::write>,                    \
+                             Operand<double, Access::uniform>>;                \
+      using Passes = PassList<Pass<List0, Reductions<Sum>>,                    \
+                              Pass<List1, Reductions<Max<double>>>,            \
+                              Pass<List2, Reductions<>>>;                      \
+      Step(const double *, const Matrix<3> &, i64) {}                          \
+      void pass(Index<0>, Element<List0> &element, Kept<1> &kept,              \
+                Contributions<Reductions<Sum>> &contributions) {               \
+        get<0>(kept) = 2 * get<0>(element);                                    \
+        get<0>(contributions) = get<0>(element);                               \
+      }                                                                        \
+      void reduced(Index<0>, const Results<Reductions<Sum>> &results) {        \
+        sum = get<0>(results);                                                 \
+      }                                                                        \
+      void pass(Index<1>, Element<List1> &, Kept<1> &kept,                     \
+                Contributions<Reductions<Max<double>>> &contributions) {       \
+        get<0>(contributions) = get<0>(kept);                                  \
+      }                                                                        \
+      void reduced(Index<1>,                                                   \
+                   const Results<Reductions<Max<double>>> &results) {          \
+        largest = get<0>(results);                                             \
+      }                                                                        \
+      void pass(Index<2>, Element<List2> &element, Kept<1> &kept,              \
+                Contributions<Reductions<>> &) {                               \
+        get<1>(element) = static_cast<float>(get<0>(kept) - sum + largest);    \
+      }                                                                        \
+      void finish(const Matrix<3> &matrix, i64 row) const {                    \
+        storeOfRow<double>(matrix, 2, row, sum);                               \
+      }                                                                        \
+      double sum = 0, largest = 0;                                             \
+    };                                                                         \
+    void kernel(const Matrix<3> *matrices, const Block *blocks,                \
+                const double *scalars) {                                       \
+      runRows<Step, 64, 1>(matrices, blocks, scalars);                         \
+    }                                                                          \
+  }
+
+KAON_STEP_OF(rows_original)
+KAON_STEP_OF(missing_pass_barrier)
+KAON_STEP_OF(shared_kept_slot)
+KAON_STEP_OF(row_off_by_one)
+
+/// Runs the step of a copy of the library over several rows of a block, longer
+/// than fits in registers.
+Findings runRowsOf(test::MatrixTables<3>::Kernel kernel) {
+  constexpr size_t rows = 5, columns = 1300;
+  // A row more, into which a fault may reach.
+  constexpr size_t size = (rows + 1) * columns;
+  Findings findings;
+  for (const shim::Schedule &schedule : shim::schedules) {
+    auto x = numberedMatrix(rows + 1, columns);
+    test::DeviceArray<float> result(size);
+    test::DeviceArray<double> sums(rows);
+    test::MatrixTables<3> tables;
+    tables.add(rows, columns, {{x, columns}, {result, columns}, {sums, 1}});
+    findings.races += shim::countRaces([&] {
+      tables.run(kernel, tables.rowBlocks(3), 64,
+                 device_rows_original::rowSharedBytes(columns, 64, 1, 1, 2),
+                 schedule);
+    });
+    for (size_t row = 0; row < rows; ++row) {
+      double sum = 0, largest = 2 * numberAt(row, columns - 1);
+      for (size_t column = 0; column < columns; ++column) {
+        sum += numberAt(row, column);
+      }
+      findings.wrong += sums[row] != sum;
+      for (size_t column = 0; column < columns; ++column) {
+        auto expected =
+            static_cast<float>(2 * numberAt(row, column) - sum + largest);
+        findings.wrong += result[row * columns + column] != expected;
+      }
+    }
+  }
+  return findings;
+}
+
+} // namespace
+
+TEST(MutantTest, RowsThemselvesAreRight) {
+  Findings findings = runRowsOf(rows_original_rows::kernel);
+  EXPECT_EQ(findings.wrong, 0u);
+  EXPECT_EQ(findings.races, 0);
+}
+
+TEST(MutantTest, MissingPassBarrier) {
+  Findings findings = runRowsOf(missing_pass_barrier_rows::kernel);
+  EXPECT_GT(findings.wrong, 0u);
+  EXPECT_EQ(findings.races > 0, shim::detectsRaces);
+}
+
+namespace {
+
+/// One pass with one reduction: nothing but the barrier at a row's end keeps
+/// threads of different rows apart. Operands: x, sums (one per row), to which
+/// the sums of x are added.
+class AddSums {
+public:
+  static constexpr int kept = 0;
+  using List0 =
+      device::Operands<device::Operand<float, device::Access::read>,
+                       device::Operand<double, device::Access::uniform>>;
+  using Reductions0 = device::Reductions<device::Sum>;
+  using Passes = device::PassList<device::Pass<List0, Reductions0>>;
+
+  AddSums(const double *, const device::Matrix<2> &matrix, device::i64 row)
+      : sum(device::loadOfRow<double>(matrix, 1, row)) {}
+
+  /// Kept<0> of any copy of the library.
+  template <typename NothingKept>
+  void pass(device::Index<0>, device::Element<List0> &element, NothingKept &,
+            device::Contributions<Reductions0> &contributions) {
+    device::get<0>(contributions) = device::get<0>(element);
+  }
+  void reduced(device::Index<0>, const device::Results<Reductions0> &results) {
+    sum += device::get<0>(results);
+  }
+  void finish(const device::Matrix<2> &matrix, device::i64 row) const {
+    device::storeOfRow<double>(matrix, 1, row, sum);
+  }
+
+private:
+  double sum;
+};
+
+Findings runAddSums(test::MatrixTables<2>::Kernel kernel) {
+  constexpr size_t rows = 6, columns = 500;
+  Findings findings;
+  for (const shim::Schedule &schedule : shim::schedules) {
+    auto x = numberedMatrix(rows, columns);
+    auto sums = test::DeviceArray<double>(rows).fill([] { return 7; });
+    test::MatrixTables<2> tables;
+    tables.add(rows, columns, {{x, columns}, {sums, 1}});
+    findings.races += shim::countRaces([&] {
+      tables.run(kernel, tables.rowBlocks(3), 64, device::reduceBlockBytes,
+                 schedule);
+    });
+    for (size_t row = 0; row < rows; ++row) {
+      double sum = 7;
+      for (size_t column = 0; column < columns; ++column) {
+        sum += numberAt(row, column);
+      }
+      findings.wrong += sums[row] != sum;
+    }
+  }
+  return findings;
+}
+
+} // namespace
+
+TEST(MutantTest, MissingRowBarrier) {
+  Findings right = runAddSums(device_rows_original::runRows<AddSums, 64, 1>);
+  EXPECT_EQ(right.wrong, 0u);
+  EXPECT_EQ(right.races, 0);
+  Findings findings =
+      runAddSums(device_missing_row_barrier::runRows<AddSums, 64, 1>);
+  EXPECT_GT(findings.wrong, 0u);
+  EXPECT_EQ(findings.races > 0, shim::detectsRaces);
+}
+
+TEST(MutantTest, SharedKeptSlot) {
+  EXPECT_GT(runRowsOf(shared_kept_slot_rows::kernel).wrong, 0u);
+}
+
+TEST(MutantTest, RowOffByOne) {
+  EXPECT_GT(runRowsOf(row_off_by_one_rows::kernel).wrong, 0u);
+}
+
+namespace {
+
+/// Operands: x, sums of columns.
+#define KAON_COLUMNS_OF(name)                                                  \
+  namespace name##_columns {                                                   \
+    using namespace device_##name;                                             \
+    class Step {                                                               \
+    public:                                                                    \
+      using List0 = Operands<Operand<float, Access::read>,                     \
+                             Operand<double, Access::uniform>>;                \
+      using Passes = PassList<Pass<List0, Reductions<Sum>>>;                   \
+      Step(const double *, const Matrix<2> &, i64) {}                          \
+      void pass(Index<0>, Element<List0> &element,                             \
+                Contributions<Reductions<Sum>> &contributions) {               \
+        get<0>(contributions) = get<0>(element);                               \
+      }                                                                        \
+      void reduced(Index<0>, const Results<Reductions<Sum>> &results) {        \
+        sum = get<0>(results);                                                 \
+      }                                                                        \
+      void finish(const Matrix<2> &matrix, i64 column) const {                 \
+        storeOfColumn<double>(matrix, 1, column, sum);                         \
+      }                                                                        \
+      double sum = 0;                                                          \
+    };                                                                         \
+  }
+
+KAON_COLUMNS_OF(columns_original)
+KAON_COLUMNS_OF(column_off_by_one)
+KAON_COLUMNS_OF(row_of_column_too_many)
+
+size_t countWrongColumns(test::MatrixTables<2>::Kernel kernel) {
+  constexpr size_t rows = 6, columns = 70;
+  auto x = numberedMatrix(rows, columns);
+  test::DeviceArray<double> sums(columns);
+  test::MatrixTables<2> tables;
+  tables.add(rows, columns, {{x, columns}, {sums, 0}});
+  tables.run(kernel, tables.columnBlocks(32), 32, 0, {});
+  size_t wrong = 0;
+  for (size_t column = 0; column < columns; ++column) {
+    double sum = 0;
+    for (size_t row = 0; row < rows; ++row) {
+      sum += numberAt(row, column);
+    }
+    wrong += sums[column] != sum;
+  }
+  return wrong;
+}
+
+} // namespace
+
+TEST(MutantTest, ColumnOffByOne) {
+  EXPECT_EQ(
+      countWrongColumns(
+          columns_original_columns::runColumns<columns_original_columns::Step>),
+      0u);
+#ifdef KAON_SHIM_ADDRESS_SANITIZER
+  EXPECT_DEATH(countWrongColumns(column_off_by_one_columns::runColumns<
+                                 column_off_by_one_columns::Step>),
+               "use-after-poison");
+#else
+  EXPECT_NONFATAL_FAILURE(
+      countWrongColumns(column_off_by_one_columns::runColumns<
+                        column_off_by_one_columns::Step>),
+      "a kernel wrote outside of an array");
+#endif
+}
+
+TEST(MutantTest, RowOfColumnTooMany) {
+#ifdef KAON_SHIM_ADDRESS_SANITIZER
+  EXPECT_DEATH(countWrongColumns(row_of_column_too_many_columns::runColumns<
+                                 row_of_column_too_many_columns::Step>),
+               "use-after-poison");
+#else
+  EXPECT_GT(countWrongColumns(row_of_column_too_many_columns::runColumns<
+                              row_of_column_too_many_columns::Step>),
+            0u)
+      << "the row after the last one is NaN";
+#endif
+}
+
+namespace {
+
+Findings runTransposeOf(void (*kernel)(const device::Matrix<2> *,
+                                       const device::Block *)) {
+  constexpr size_t rows = 40, columns = 100;
+  Findings findings;
+  for (const shim::Schedule &schedule : shim::schedules) {
+    auto source = numberedMatrix(rows, columns);
+    test::DeviceArray<float> result(rows * columns);
+    test::MatrixTables<2> tables;
+    tables.add(rows, columns, {{source, columns}, {result, rows}});
+    auto blocks = tables.stripBlocks(32);
+    static void (*running)(const device::Matrix<2> *, const device::Block *);
+    running = kernel;
+    findings.races += shim::countRaces([&] {
+      tables.run(
+          [](const device::Matrix<2> *matrices, const device::Block *table,
+             const double *) { running(matrices, table); },
+          blocks, 256, device_transpose_original::transposeSharedBytes<float>,
+          schedule);
+    });
+    for (size_t i = 0; i < result.size(); ++i) {
+      findings.wrong += result[i] != numberAt(i % rows, i / rows);
+    }
+  }
+  return findings;
+}
+
+} // namespace
+
+TEST(MutantTest, TransposesThemselvesAreRight) {
+  Findings findings =
+      runTransposeOf(device_transpose_original::runTranspose<float>);
+  EXPECT_EQ(findings.wrong, 0u);
+  EXPECT_EQ(findings.races, 0);
+}
+
+TEST(MutantTest, MissingTileBarrier) {
+  Findings findings =
+      runTransposeOf(device_missing_tile_barrier::runTranspose<float>);
+  EXPECT_GT(findings.wrong, 0u);
+  EXPECT_EQ(findings.races > 0, shim::detectsRaces);
+}
+
+TEST(MutantTest, TilesDoNotTakeTurns) {
+  Findings findings = runTransposeOf(device_one_tile::runTranspose<float>);
+  EXPECT_GT(findings.wrong, 0u);
+  EXPECT_EQ(findings.races > 0, shim::detectsRaces);
 }

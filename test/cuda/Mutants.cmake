@@ -51,9 +51,42 @@ kaon_add_mutant(shifted_mirror FILES ${product_headers}
 kaon_add_mutant(mirror_not_transposed FILES ${product_headers}
   FROM "staged[column * stagedPitch + row] = narrow<T>(left);\n        staged[(column + 1) * stagedPitch + row] = narrow<T>(right);"
   TO "staged[row * stagedPitch + column] = narrow<T>(left);\n        staged[row * stagedPitch + column + 1] = narrow<T>(right);")
-kaon_add_mutant(missing_reduce_barrier FILES Reduce.cuh
-  FROM "  blockBarrier();\n"
-  TO "")
 kaon_add_mutant(element_too_many FILES Elementwise.cuh
   FROM "static_cast<int>(rest) : groupSize"
   TO "static_cast<int>(rest) + 1 : groupSize")
+
+kaon_add_mutant(rows_original FILES Rows.cuh
+  FROM "//===-- Rows.cuh"
+  TO "//===-- Rows.cuh without a fault")
+kaon_add_mutant(missing_pass_barrier FILES Rows.cuh
+  FROM "if constexpr (threads > warpSize) {\n    blockBarrier();\n  }"
+  TO "")
+kaon_add_mutant(missing_row_barrier FILES Rows.cuh
+  FROM "    blockBarrier();\n    if (threadIndex() == 0)"
+  TO "    if (threadIndex() == 0)")
+kaon_add_mutant(shared_kept_slot FILES Rows.cuh
+  FROM "(spilled / threads * kept + index) * 2"
+  TO "index * 2")
+kaon_add_mutant(row_off_by_one FILES Rows.cuh
+  FROM "row * matrix.strides[i]"
+  TO "(row + 1) * matrix.strides[i]")
+
+kaon_add_mutant(columns_original FILES Columns.cuh
+  FROM "//===-- Columns.cuh"
+  TO "//===-- Columns.cuh without a fault")
+kaon_add_mutant(column_off_by_one FILES Columns.cuh
+  FROM "threadIndex() >= block.count"
+  TO "threadIndex() > block.count")
+kaon_add_mutant(row_of_column_too_many FILES Columns.cuh
+  FROM "row < matrix.rows; ++row"
+  TO "row <= matrix.rows; ++row")
+
+kaon_add_mutant(transpose_original FILES Transpose.cuh
+  FROM "//===-- Transpose.cuh"
+  TO "//===-- Transpose.cuh without a fault")
+kaon_add_mutant(missing_tile_barrier FILES Transpose.cuh
+  FROM "    blockBarrier();\n"
+  TO "")
+kaon_add_mutant(one_tile FILES Transpose.cuh
+  FROM "    tile = nextTile;\n"
+  TO "")

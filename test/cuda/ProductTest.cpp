@@ -15,7 +15,7 @@ using namespace kaon::test;
 
 namespace {
 
-using Kernel = void (*)(ProductList, const float *);
+using Kernel = void (*)(ProductList, const double *);
 
 /// Every kernel of this file needs the same shared memory.
 constexpr size_t sharedBytes =
@@ -27,7 +27,7 @@ static_assert(
 void run(Kernel kernel, const ProductTables &tables,
          const shim::Schedule &schedule) {
   ProductList list = tables.list();
-  const float *scalars = tables.scalars.data();
+  const double *scalars = tables.scalars.data();
   shim::launch({tables.tiles, productThreads, sharedBytes}, schedule,
                [=] { kernel(list, scalars); });
 }
@@ -46,7 +46,7 @@ void expectExact(Kernel kernel, const std::vector<Shape> &shapes,
     run(kernel, makeTables(products), schedule);
     EXPECT_EQ(countWrong(products), 0u) << schedule.str();
     for (const TestProduct<T> &product : products) {
-      const Matrix<T> &d = product.d;
+      const TestMatrix<T> &d = product.d;
       for (int row = 0; row < d.rows; ++row) {
         for (int column = d.columns; column < d.pitch; ++column) {
           EXPECT_EQ(d.at(row, column).bits, 0xffff) << "padding was written";
@@ -80,6 +80,14 @@ TEST(ProductTest, SymmetricWithDiagonal) {
                    {.sameOperands = true, .symmetric = true, .diagonal = true});
 }
 
+TEST(ProductTest, SymmetricWithAddendAndDiagonal) {
+  expectExact<bf16>(outer_symmetric_add_diagonal_bf16, squareShapes,
+                    {.sameOperands = true,
+                     .symmetric = true,
+                     .addend = true,
+                     .diagonal = true});
+}
+
 TEST(ProductTest, ShortWithAddend) {
   expectExact<bf16>(short_add_bf16, unequalShapes,
                     {.tallB = true, .addend = true});
@@ -101,7 +109,7 @@ TEST(ProductTest, SymmetricEqualsDenseBitByBit) {
   run(outer_symmetric_bf16, makeTables(symmetric), {});
   run(outer_dense_bf16, makeTables(dense), {});
   EXPECT_TRUE(sameBits(symmetric[0].d.data.values(), dense[0].d.data.values()));
-  const Matrix<bf16> &d = symmetric[0].d;
+  const TestMatrix<bf16> &d = symmetric[0].d;
   d.forEach([&](int row, int column, bf16 value) {
     EXPECT_EQ(value.bits, d.at(column, row).bits);
   });
@@ -122,8 +130,8 @@ TEST(ProductTest, BatchEqualsGroup) {
 }
 
 TEST(ProductTest, KeepsTheBoundForAnyOrderOfSummation) {
-  // k + 3 roundings to f32 of partial sums, which lie below the sum of the
-  // terms' magnitudes, and one rounding to 8 significant bits.
+  // k + 5 roundings to f32, two of them of the scalars, of what lies below the
+  // sum of the terms' magnitudes, and one rounding to 8 significant bits.
   auto products =
       makeProducts<bf16>({{65, 97, 200}}, {.tallB = true, .addend = true});
   run(short_add_bf16, makeTables(products), {});
@@ -131,7 +139,7 @@ TEST(ProductTest, KeepsTheBoundForAnyOrderOfSummation) {
   product.d.forEach([&](int row, int column, bf16 value) {
     double exact, magnitude;
     product.exact(row, column, exact, magnitude);
-    double sumBound = (product.shape.k + 3) * 0x1p-24 * magnitude;
+    double sumBound = (product.shape.k + 5) * 0x1p-24 * magnitude;
     double bound = sumBound + 0x1p-8 * (std::abs(exact) + sumBound);
     EXPECT_LE(std::abs(toFloat(value) - exact), bound);
   });
@@ -152,14 +160,14 @@ namespace {
 /// The parameter after the last product of an iteration, for parameters whose
 /// rows are contiguous and of any length and alignment.
 template <typename T, typename Parameter> void expectApplied(Kernel kernel) {
-  constexpr float keep = 0.99f, step = 0.125f;
+  constexpr double keep = 0.99, step = 0.1;
   for (const shim::Schedule &schedule : shim::schedules) {
     auto products =
         makeProducts<T>(unequalShapes, {.tallB = true, .addend = true});
     std::deque<DeviceArray<Parameter>> parameters;
     std::vector<std::vector<Parameter>> before;
     std::vector<Product> table;
-    std::vector<std::vector<float>> scalars;
+    std::vector<std::vector<double>> scalars;
     for (const TestProduct<T> &product : products) {
       Normal normal(7);
       parameters.push_back(
@@ -176,8 +184,9 @@ template <typename T, typename Parameter> void expectApplied(Kernel kernel) {
     for (size_t i = 0; i < products.size(); ++i) {
       products[i].d.forEach([&](int row, int column, T) {
         size_t at = static_cast<size_t>(row) * products[i].shape.n + column;
-        float direction = step * products[i].expected(row, column);
-        float kept = keep * toFloat(before[i][at]);
+        float direction =
+            static_cast<float>(step) * products[i].expected(row, column);
+        float kept = static_cast<float>(keep) * toFloat(before[i][at]);
         before[i][at] = narrow<Parameter>(kept - direction);
       });
       EXPECT_TRUE(sameBits(before[i], parameters[i].values()))

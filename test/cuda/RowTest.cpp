@@ -1,12 +1,12 @@
 //===-- RowTest.cpp - row kernels, bit by bit -----------------------------===//
 //
 // The kernels are those of kernels/RowKernels.cuh, which NVRTC compiles as
-// well. The reference sums a row in the order that Rows.cuh promises.
+// well. The references sum a row in the order that Rows.cuh promises.
 //
 //===----------------------------------------------------------------------===//
 
 #include "RowKernels.cuh"
-#include "test/cuda/TestMemory.h"
+#include "test/cuda/TestMatrices.h"
 #include "test/cuda/TestSums.h"
 
 #include <deque>
@@ -17,71 +17,86 @@ using namespace kaon::test;
 
 namespace {
 
-constexpr float momentum = 0.95f, oneMinusMomentum = 0.05f, keep = 0.998f,
-                step = 0.02f;
-
 struct MatrixCase {
-  int rows, columns;
+  size_t rows, columns;
   /// Elements from the end of a row to the next, and before the first.
-  int gap, offset;
+  size_t gap = 0, offset = 0;
+
+  size_t stride() const { return columns + gap; }
+  std::string str() const { return std::to_string(columns) + " columns"; }
 };
 
-/// A matrix of the row step and what one step must make of it.
+/// Rows of less than a group, ragged, aligned and not.
+const std::vector<MatrixCase> smallCases = {
+    {3, 1},      {3, 7, 1},       {2, 8},   {3, 33, 0, 1},
+    {2, 264, 8}, {2, 1000, 3, 5}, {3, 1024}};
+
+const std::vector<shim::Schedule> allSchedules(std::begin(shim::schedules),
+                                               std::end(shim::schedules));
+
+/// The sum of `columns` values in the order of a block of `threads` threads.
+template <typename Value>
+double sumOfRow(size_t columns, size_t threads, Value valueOf) {
+  std::vector<double> sums(threads);
+  for (size_t column = 0; column < columns; ++column) {
+    sums[column / groupSize % threads] += valueOf(column);
+  }
+  return sumThreads(sums);
+}
+
+//===----------------------------------------------------------------------===//
+// The row step
+//===----------------------------------------------------------------------===//
+
+const std::vector<double> stepScalars = {0.95, 0.05, 0.998, 0.02};
+
+/// A matrix of the row step and what one step must make of it. Row 1 is zero.
 template <typename Parameter, typename Gradient> struct StepMatrix {
-  StepMatrix(const MatrixCase &shape, int threads, unsigned seed)
-      : shape(shape), stride(shape.columns + shape.gap),
-        parameter(shape.rows * stride, shape.offset),
-        gradient(shape.rows * stride, shape.offset),
-        state(shape.rows * stride, shape.offset) {
+  StepMatrix(const MatrixCase &shape, size_t threads, unsigned seed)
+      : shape(shape), parameter(shape.rows * shape.stride(), shape.offset),
+        gradient(parameter.size(), shape.offset),
+        state(parameter.size(), shape.offset) {
     Normal normal(seed);
     for (size_t i = 0; i < parameter.size(); ++i) {
+      bool zero = i / shape.stride() == 1;
       parameter[i] = narrow<Parameter>(normal());
-      gradient[i] = narrow<Gradient>(normal());
-      state[i] = normal();
+      gradient[i] = narrow<Gradient>(zero ? 0 : normal());
+      state[i] = zero ? 0 : normal();
     }
     expectedParameter = parameter.values();
     expectedState = state.values();
-    for (int row = 0; row < shape.rows; ++row) {
-      stepRow(row * stride, threads, /*zero=*/row == 1);
+    for (size_t row = 0; row < shape.rows; ++row) {
+      stepRow(row * shape.stride(), threads);
     }
   }
 
-  void stepRow(size_t start, int threads, bool zero) {
-    std::vector<double> sums(threads);
-    for (int column = 0; column < shape.columns; ++column) {
-      size_t at = start + column;
-      if (zero) {
-        gradient[at] = narrow<Gradient>(0);
-        state[at] = 0;
-      }
-      float kept = momentum * state[at];
-      float added = oneMinusMomentum * toFloat(gradient[at]);
+  void stepRow(size_t start, size_t threads) {
+    float s[4];
+    std::copy(stepScalars.begin(), stepScalars.end(), s);
+    for (size_t at = start; at < start + shape.columns; ++at) {
+      float kept = s[0] * state[at], added = s[1] * toFloat(gradient[at]);
       expectedState[at] = kept + added;
-      double wide = expectedState[at];
-      sums[column / groupSize % threads] += wide * wide;
     }
-    double sum = sumThreads(sums);
+    double sum = sumOfRow(shape.columns, threads, [&](size_t column) {
+      double wide = expectedState[start + column];
+      return wide * wide;
+    });
     double reciprocal = sum > 0 ? 1 / std::sqrt(sum) : 0;
-    for (int column = 0; column < shape.columns; ++column) {
-      size_t at = start + column;
+    for (size_t at = start; at < start + shape.columns; ++at) {
       float direction = static_cast<float>(expectedState[at] * reciprocal);
-      float kept = keep * toFloat(parameter[at]), change = step * direction;
+      float kept = s[2] * toFloat(parameter[at]), change = s[3] * direction;
       expectedParameter[at] = narrow<Parameter>(kept - change);
     }
   }
 
-  RowMatrix<2, 1> table() const {
-    i64 pitch = static_cast<i64>(stride);
-    return {{gradient.data(), state.data()},
-            {parameter.data()},
-            {pitch, pitch},
-            {pitch},
-            shape.columns,
-            1};
+  void addTo(MatrixTables<3> &tables) const {
+    size_t stride = shape.stride();
+    tables.add(shape.rows, shape.columns,
+               {{gradient, stride}, {state, stride}, {parameter, stride}},
+               stepScalars);
   }
 
   MatrixCase shape;
-  size_t stride;
   DeviceArray<Parameter> parameter;
   DeviceArray<Gradient> gradient;
   DeviceArray<float> state;
@@ -89,39 +104,43 @@ template <typename Parameter, typename Gradient> struct StepMatrix {
   std::vector<float> expectedState;
 };
 
-/// Steps all matrices in one launch, `rowsPerBlock` rows to a block.
-template <typename Parameter, typename Gradient, int threads,
-          int registerGroups>
-void expectStep(void (*kernel)(const RowMatrix<2, 1> *, const RowBlock *,
-                               const float *),
-                const std::vector<MatrixCase> &cases, u32 rowsPerBlock,
+/// A row step and how it is launched.
+struct StepKernel {
+  MatrixTables<3>::Kernel kernel;
+  int threads, registerGroups, kept;
+
+  size_t sharedBytes(size_t columns) const {
+    return rowSharedBytes(static_cast<int>(columns), threads, registerGroups,
+                          kept, 1);
+  }
+};
+
+const StepKernel step32 = {row_step_f32_bf16_t32, 32, 4, 1},
+                 step128 = {row_step_f32_bf16_t128, 128, 4, 1},
+                 step256 = {row_step_f32_bf16_t256, 256, 4, 1},
+                 halfStep256 = {row_step_bf16_bf16_t256, 256, 4, 1},
+                 step1024 = {row_step_f32_f32_t1024, 1024, 2, 1},
+                 streamingStep1024 = {row_step_f32_f32_t1024_streaming, 1024, 1,
+                                      0};
+
+/// Steps all matrices in one launch, `rowsOfBlock` rows to a block.
+template <typename Parameter, typename Gradient>
+void expectStep(const StepKernel &step, const std::vector<MatrixCase> &cases,
+                size_t rowsOfBlock,
                 const std::vector<shim::Schedule> &schedules) {
-  auto scalars =
-      deviceArray<float>({-1, momentum, oneMinusMomentum, keep, step});
   for (const shim::Schedule &schedule : schedules) {
     std::deque<StepMatrix<Parameter, Gradient>> matrices;
-    std::vector<RowMatrix<2, 1>> table;
-    std::vector<RowBlock> blocks;
-    int widest = 0;
+    MatrixTables<3> tables;
+    size_t widest = 0;
     for (const MatrixCase &shape : cases) {
-      u32 index = static_cast<u32>(matrices.size());
-      matrices.emplace_back(shape, threads, 1 + index);
-      table.push_back(matrices.back().table());
+      matrices.emplace_back(shape, step.threads, 1 + matrices.size());
+      matrices.back().addTo(tables);
       widest = std::max(widest, shape.columns);
-      u32 rows = static_cast<u32>(shape.rows);
-      for (u32 row = 0; row < rows; row += rowsPerBlock) {
-        blocks.push_back({index, row, std::min(rowsPerBlock, rows - row)});
-      }
     }
-    auto tables = deviceArray(table);
-    auto blockTable = deviceArray(blocks);
-    size_t sharedBytes = rowSharedBytes(widest, threads, registerGroups);
-    shim::launch(
-        {static_cast<u32>(blocks.size()), threads, sharedBytes}, schedule,
-        [&] { kernel(tables.data(), blockTable.data(), scalars.data()); });
+    tables.run(step.kernel, tables.rowBlocks(rowsOfBlock), step.threads,
+               step.sharedBytes(widest), schedule);
     for (const auto &matrix : matrices) {
-      std::string what =
-          std::to_string(matrix.shape.columns) + " columns, " + schedule.str();
+      std::string what = matrix.shape.str() + ", " + schedule.str();
       EXPECT_TRUE(sameBits(matrix.parameter.values(), matrix.expectedParameter))
           << what;
       EXPECT_TRUE(sameBits(matrix.state.values(), matrix.expectedState))
@@ -130,51 +149,43 @@ void expectStep(void (*kernel)(const RowMatrix<2, 1> *, const RowBlock *,
   }
 }
 
-const std::vector<shim::Schedule> allSchedules(std::begin(shim::schedules),
-                                               std::end(shim::schedules));
-
-/// Rows of less than a group, ragged, aligned and not; row 1 is zero.
-const std::vector<MatrixCase> smallCases = {
-    {3, 1, 0, 0},   {3, 7, 1, 0},    {2, 8, 0, 0},   {3, 33, 0, 1},
-    {2, 264, 8, 0}, {2, 1000, 3, 5}, {3, 1024, 0, 0}};
-
 } // namespace
 
 TEST(RowTest, ShortRows) {
-  expectStep<float, bf16, 32, 4>(row_step_short_f32_bf16, smallCases, 2,
-                                 allSchedules);
+  expectStep<float, bf16>(step32, smallCases, 2, allSchedules);
 }
 
 TEST(RowTest, RowsInRegisters) {
-  expectStep<float, bf16, 256, 4>(row_step_f32_bf16, smallCases, 3,
-                                  allSchedules);
-  expectStep<bf16, bf16, 256, 4>(row_step_bf16_bf16, {{2, 8192, 0, 0}}, 1,
-                                 {{}});
+  expectStep<float, bf16>(step128, smallCases, 1, allSchedules);
+  expectStep<float, bf16>(step256, smallCases, 3, allSchedules);
+  expectStep<bf16, bf16>(halfStep256, {{2, 8192}}, 1, {{}});
 }
 
 TEST(RowTest, RowsPartlyInSharedMemory) {
-  expectStep<float, bf16, 32, 4>(row_step_short_f32_bf16,
-                                 {{2, 1025, 0, 0}, {2, 2600, 1, 0}}, 2,
-                                 allSchedules);
+  expectStep<float, bf16>(step32, {{2, 1025}, {2, 2600, 1}}, 2, allSchedules);
 }
 
 TEST(RowTest, LongestRows) {
-  static_assert(rowSharedBytes(65536, 1024, 2) <= 227 << 10,
+  static_assert(rowSharedBytes(65536, 1024, 2, 1, 1) <= 227 << 10,
                 "fits the shared memory of sm_90 and sm_100");
-  expectStep<float, float, 1024, 2>(
-      row_step_long_f32_f32, {{1, 65536, 0, 0}, {2, 20001, 0, 0}}, 2, {{}});
+  expectStep<float, float>(step1024, {{1, 65536}, {2, 20001}}, 2, {{}});
+}
+
+TEST(RowTest, StreamsRowsOfAnyLength) {
+  EXPECT_EQ(streamingStep1024.sharedBytes(1 << 20), size_t(reduceBlockBytes));
+  expectStep<float, float>(streamingStep1024, smallCases, 2, {{}});
+  expectStep<float, float>(streamingStep1024, {{1, 70001}}, 1, {{}});
 }
 
 TEST(RowTest, TheSumDoesNotDependOnAddresses) {
   // The same numbers at another alignment have the same bits.
   std::vector<std::vector<float>> results;
-  for (int offset : {0, 1, 4}) {
+  for (size_t offset : {0, 1, 4}) {
     StepMatrix<float, float> matrix({1, 5000, 0, offset}, 1024, 11);
-    auto table = matrix.table();
-    RowBlock block = {0, 0, 1};
-    float scalars[] = {-1, momentum, oneMinusMomentum, keep, step};
-    shim::launch({1, 1024, rowSharedBytes(5000, 1024, 2)}, {},
-                 [&] { row_step_long_f32_f32(&table, &block, scalars); });
+    MatrixTables<3> tables;
+    matrix.addTo(tables);
+    tables.run(step1024.kernel, tables.rowBlocks(1), 1024,
+               step1024.sharedBytes(5000), {});
     results.push_back(matrix.parameter.values());
   }
   EXPECT_TRUE(sameBits(results[0], results[1]));
@@ -183,24 +194,157 @@ TEST(RowTest, TheSumDoesNotDependOnAddresses) {
 
 TEST(RowTest, NormsNeitherOverflowNorVanish) {
   for (float scale : {1e-30f, 1e30f}) {
-    DeviceArray<float> parameter(64), gradient(64), state(64);
-    for (size_t i = 0; i < 64; ++i) {
-      parameter[i] = 0;
-      gradient[i] = scale;
-      state[i] = scale;
-    }
-    RowMatrix<2, 1> matrix = {{gradient.data(), state.data()},
-                              {parameter.data()},
-                              {64, 64},
-                              {64},
-                              64,
-                              0};
-    RowBlock block = {0, 0, 1};
-    float scalars[] = {momentum, oneMinusMomentum, 1, 1};
-    shim::launch({1, 1024, rowSharedBytes(64, 1024, 2)}, {},
-                 [&] { row_step_long_f32_f32(&matrix, &block, scalars); });
+    auto fill = [](float value) { return [=] { return value; }; };
+    auto parameter = DeviceArray<float>(64).fill(fill(0));
+    auto gradient = DeviceArray<float>(64).fill(fill(scale));
+    auto state = DeviceArray<float>(64).fill(fill(scale));
+    MatrixTables<3> tables;
+    tables.add(1, 64, {{gradient, 64}, {state, 64}, {parameter, 64}},
+               {0.95, 0.05, 1, 1});
+    tables.run(step1024.kernel, tables.rowBlocks(1), 1024,
+               step1024.sharedBytes(64), {});
     for (size_t i = 0; i < 64; ++i) {
       EXPECT_FLOAT_EQ(parameter[i], -0.125f);
     }
   }
+}
+
+//===----------------------------------------------------------------------===//
+// Several passes, reductions and kept values; values per row and per column
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+/// A matrix of the shares and what they must come to.
+struct SharesMatrix {
+  SharesMatrix(const MatrixCase &shape, size_t threads, unsigned seed)
+      : shape(shape), x(shape.rows * shape.stride(), shape.offset),
+        bias(shape.columns, shape.offset), offset(2 * shape.rows),
+        smallest(3 * shape.rows), result(x.size(), shape.offset),
+        expectedResult(result.values()), expectedOffset(offset.values()),
+        expectedSmallest(smallest.values()) {
+    Normal normal(seed);
+    std::generate_n(x.data(), x.size(), [&] { return toBf16Rn(normal()); });
+    std::generate_n(bias.data(), bias.size(), normal);
+    for (size_t row = 0; row < shape.rows; ++row) {
+      offset[2 * row] = normal();
+      computeRow(row, threads);
+    }
+  }
+
+  void computeRow(size_t row, size_t threads) {
+    size_t start = row * shape.stride();
+    std::vector<float> sums;
+    for (size_t column = 0; column < shape.columns; ++column) {
+      sums.push_back(toFloat(x[start + column]) + bias[column]);
+    }
+    float least = *std::min_element(sums.begin(), sums.end());
+    float most = *std::max_element(sums.begin(), sums.end());
+    float range = (most - least) + 1.0f;
+    auto share = [&](size_t column) { return (sums[column] - least) / range; };
+    float sum = static_cast<float>(sumOfRow(shape.columns, threads, share));
+    for (size_t column = 0; column < shape.columns; ++column) {
+      float moved = share(column) / (sum + 1.0f) + offset[2 * row];
+      expectedResult[start + column] = moved + sums[column] * 0.5f;
+    }
+    expectedOffset[2 * row] = sum;
+    expectedSmallest[3 * row] = least;
+  }
+
+  void addTo(MatrixTables<6> &tables) const {
+    size_t stride = shape.stride();
+    tables.add(shape.rows, shape.columns,
+               {{x, stride},
+                {bias, 0},
+                {offset, 2},
+                {result, stride},
+                {offset, 2},
+                {smallest, 3}});
+  }
+
+  MatrixCase shape;
+  DeviceArray<bf16> x;
+  DeviceArray<float> bias, offset, smallest, result;
+  std::vector<float> expectedResult, expectedOffset, expectedSmallest;
+};
+
+void expectShares(MatrixTables<6>::Kernel kernel, int threads,
+                  int registerGroups, const std::vector<MatrixCase> &cases,
+                  size_t rowsOfBlock) {
+  for (const shim::Schedule &schedule : shim::schedules) {
+    std::deque<SharesMatrix> matrices;
+    MatrixTables<6> tables;
+    size_t widest = 0;
+    for (const MatrixCase &shape : cases) {
+      matrices.emplace_back(shape, threads, 1 + matrices.size());
+      matrices.back().addTo(tables);
+      widest = std::max(widest, shape.columns);
+    }
+    tables.run(kernel, tables.rowBlocks(rowsOfBlock), threads,
+               rowSharedBytes(static_cast<int>(widest), threads, registerGroups,
+                              kernels::Shares::kept,
+                              kernels::Shares::Passes::numReductions),
+               schedule);
+    for (const SharesMatrix &matrix : matrices) {
+      std::string what = matrix.shape.str() + ", " + schedule.str();
+      auto result = matrix.result.values();
+      for (size_t i = 0; i < result.size(); ++i) {
+        // What lies between rows was NaN and has to stay so.
+        if (i % matrix.shape.stride() < matrix.shape.columns) {
+          EXPECT_EQ(result[i], matrix.expectedResult[i]) << what;
+        } else {
+          EXPECT_TRUE(std::isnan(result[i])) << what;
+        }
+      }
+      for (size_t row = 0; row < matrix.shape.rows; ++row) {
+        EXPECT_EQ(matrix.offset[2 * row], matrix.expectedOffset[2 * row])
+            << what;
+        EXPECT_EQ(matrix.smallest[3 * row], matrix.expectedSmallest[3 * row])
+            << what;
+      }
+    }
+  }
+}
+
+} // namespace
+
+TEST(RowTest, SeveralPassesAndReductions) {
+  expectShares(shares_t32, 32, 1, smallCases, 3);
+  expectShares(shares_t128, 128, 2, smallCases, 2);
+}
+
+TEST(RowTest, SeveralKeptValuesInSharedMemory) {
+  // Up to 256 columns of 32 threads are in registers.
+  expectShares(shares_t32, 32, 1, {{2, 257}, {2, 517, 3, 1}, {1, 1500}}, 2);
+  expectShares(shares_t128, 128, 2, {{2, 5001, 1}}, 2);
+}
+
+TEST(RowTest, NormOfAMatrixInTwoLaunches) {
+  constexpr size_t rows = 37, columns = 300;
+  auto x =
+      DeviceArray<bf16>(rows * columns).fill([normal = Normal(9)]() mutable {
+        return toBf16Rn(normal());
+      });
+  DeviceArray<double> sums(rows);
+  auto norm = DeviceArray<float>(1);
+  MatrixTables<2> squares, root;
+  squares.add(rows, columns, {{x, columns}, {sums, 1}});
+  squares.run(sum_of_squares_bf16_t256, squares.rowBlocks(4), 256,
+              rowSharedBytes(columns, 256, 1, 0, 1), {});
+  // The sums of the rows are a matrix of one row.
+  root.add(1, rows, {{sums, 0}, {norm, 0}});
+  root.run(root_of_sum_t1024, root.rowBlocks(1), 1024,
+           rowSharedBytes(rows, 1024, 1, 0, 1), {});
+
+  std::vector<double> expected;
+  for (size_t row = 0; row < rows; ++row) {
+    expected.push_back(sumOfRow(columns, 256, [&](size_t column) {
+      double wide = toFloat(x[row * columns + column]);
+      return wide * wide;
+    }));
+  }
+  EXPECT_EQ(sums.values(), expected);
+  double total =
+      sumOfRow(rows, 1024, [&](size_t row) { return expected[row]; });
+  EXPECT_EQ(norm[0], static_cast<float>(std::sqrt(total)));
 }

@@ -16,8 +16,8 @@
 namespace kaon::test {
 
 /// A row-major matrix as product kernels take it. Its padding is NaN.
-template <typename T> struct Matrix {
-  Matrix(int rows, int columns)
+template <typename T> struct TestMatrix {
+  TestMatrix(int rows, int columns)
       : rows(rows), columns(columns), pitch(device::divideUp(columns, 8) * 8),
         data(static_cast<size_t>(rows) * pitch) {}
 
@@ -52,7 +52,8 @@ struct Form {
   bool addend = false, diagonal = false;
 };
 
-/// One product, its operands and its scalars.
+/// One product, its operands and its scalars. The scalars are not numbers of
+/// f32, to which kernels round them.
 template <typename T> struct TestProduct {
   TestProduct(const Shape &shape, const Form &form, unsigned seed)
       : shape(shape), form(form),
@@ -72,10 +73,10 @@ template <typename T> struct TestProduct {
       });
     }
     factor[0] = 0.25f;
-    alpha = 1.5f + static_cast<float>(seed % 3);
+    alpha = 1.1 + seed % 3;
   }
 
-  static constexpr float beta = -0.5f, gamma = 3.25f;
+  static constexpr double beta = -0.3, gamma = 3.7;
 
   T elementA(int row, int k) const {
     return form.tallA ? a.at(k, row) : a.at(row, k);
@@ -87,8 +88,8 @@ template <typename T> struct TestProduct {
     return form.tallB ? b.at(k, column) : b.at(column, k);
   }
 
-  std::vector<float> scalars() const {
-    std::vector<float> values = {alpha};
+  std::vector<double> scalars() const {
+    std::vector<double> values = {alpha};
     if (form.addend) {
       values.push_back(beta);
     }
@@ -99,7 +100,7 @@ template <typename T> struct TestProduct {
   }
 
   device::Product product() const {
-    const Matrix<T> &right = form.sameOperands ? a : b;
+    const TestMatrix<T> &right = form.sameOperands ? a : b;
     return {a.data.data(),
             right.data.data(),
             form.addend ? c.data.data() : nullptr,
@@ -124,16 +125,19 @@ template <typename T> struct TestProduct {
       sum = std::fma(toFloat(elementA(row, k)), toFloat(elementB(k, column)),
                      sum);
     }
-    float result = alpha * factor[0] * sum;
+    float scale = static_cast<float>(alpha) * factor[0];
+    float result = scale * sum;
     if (form.addend) {
-      result = std::fma(beta, toFloat(c.at(row, column)), result);
+      result = std::fma(static_cast<float>(beta), toFloat(c.at(row, column)),
+                        result);
     }
-    return form.diagonal && row == column ? result + gamma : result;
+    return form.diagonal && row == column ? result + static_cast<float>(gamma)
+                                          : result;
   }
 
   /// The same in f64, and the sum of the terms' magnitudes.
   void exact(int row, int column, double &result, double &magnitude) const {
-    double scale = static_cast<double>(alpha) * factor[0];
+    double scale = alpha * factor[0];
     result = magnitude = 0;
     auto add = [&](double term) {
       result += term;
@@ -143,7 +147,7 @@ template <typename T> struct TestProduct {
       add(scale * toFloat(elementA(row, k)) * toFloat(elementB(k, column)));
     }
     if (form.addend) {
-      add(static_cast<double>(beta) * toFloat(c.at(row, column)));
+      add(beta * toFloat(c.at(row, column)));
     }
     if (form.diagonal && row == column) {
       add(gamma);
@@ -152,9 +156,9 @@ template <typename T> struct TestProduct {
 
   Shape shape;
   Form form;
-  Matrix<T> a, b, c, d;
+  TestMatrix<T> a, b, c, d;
   DeviceArray<float> factor;
-  float alpha;
+  double alpha;
 };
 
 /// The tables of one launch.
@@ -165,7 +169,7 @@ struct ProductTables {
   }
 
   DeviceArray<device::Product> products;
-  DeviceArray<float> scalars;
+  DeviceArray<double> scalars;
   uint32_t tilesPerProduct, tiles;
 };
 
@@ -173,9 +177,9 @@ struct ProductTables {
 /// unless `batched` says that they have equally many tiles.
 inline ProductTables
 makeTables(std::vector<device::Product> products,
-           const std::vector<std::vector<float>> &scalarSets, bool symmetric,
+           const std::vector<std::vector<double>> &scalarSets, bool symmetric,
            bool batched = false) {
-  std::vector<float> scalars;
+  std::vector<double> scalars;
   uint32_t tiles = 0;
   for (size_t i = 0; i < products.size(); ++i) {
     products[i].firstTile = tiles;
@@ -203,7 +207,7 @@ template <typename T>
 ProductTables makeTables(const std::deque<TestProduct<T>> &products,
                          bool batched = false) {
   std::vector<device::Product> table;
-  std::vector<std::vector<float>> scalars;
+  std::vector<std::vector<double>> scalars;
   for (const TestProduct<T> &product : products) {
     table.push_back(product.product());
     scalars.push_back(product.scalars());

@@ -1,16 +1,19 @@
-//===-- Elementwise.cuh - one function over many tensors, one launch ------===//
+//===-- Elementwise.cuh - one function over many matrices, one launch -----===//
 //
-// A launch covers a whole parameter list: the tensors are cut into chunks and
-// block b works on entry b of the chunk table. Chunks of a tensor start a few
+// A launch covers a whole parameter list: the matrices are cut into chunks and
+// block b works on entry b of the block table. Chunks of a matrix start a few
 // elements late where that aligns accesses, and the first one also takes the
-// elements before.
+// elements before. A matrix is rows * columns neighbouring elements here; one
+// whose rows are apart has an entry per row.
 //
-// The generated function is a class, made once per thread from the scalars:
+// The generated function is a class, made once per thread:
 //
-//   struct Function {
+//   class Function {
+//   public:
 //     using List = Operands<Operand<float, Access::update>, ...>;
-//     KAON_DEVICE explicit Function(const float *scalars);
-//     KAON_DEVICE void operator()(float (&values)[List::count]) const;
+//     KAON_DEVICE Function(const double *scalars,
+//                          const Matrix<List::count> &matrix);
+//     KAON_DEVICE void operator()(Element<List> &element) const;
 //   };
 //
 //===----------------------------------------------------------------------===//
@@ -18,28 +21,14 @@
 #ifndef KAON_CODEGEN_CUDA_LIB_ELEMENTWISE
 #define KAON_CODEGEN_CUDA_LIB_ELEMENTWISE
 
-#include "Vector.cuh"
+#include "Operands.cuh"
 
 namespace kaon::device {
 
 constexpr int elementwiseThreads = 256;
 
-/// Elements of a chunk. A tensor of n elements has divideUp(n, chunkSize).
+/// Elements of a chunk. A matrix of n elements has divideUp(n, chunkSize).
 constexpr int chunkSize = elementwiseThreads * groupSize * 4;
-
-/// A tensor of every operand, contiguous and all of one size.
-template <int count> struct ElementwiseTensor {
-  void *bases[count];
-  i64 size;
-  /// Position of the tensor's first scalar in the launch's scalars.
-  i64 firstScalar;
-};
-
-/// Chunk `index` of tensor `tensor`.
-struct Chunk {
-  u32 tensor;
-  u32 index;
-};
 
 /// Calls `visit(start, size)` for the thread's groups of elements [begin, end),
 /// of which all but the last one of the range are whole.
@@ -52,32 +41,36 @@ KAON_DEVICE void forEachGroup(i64 begin, i64 end, Visit visit) {
   }
 }
 
-KAON_DEVICE i64 endOfChunk(i64 begin, i64 size) {
-  return begin + chunkSize < size ? begin + chunkSize : size;
+/// Calls `visit(start, size)` for the thread's share of chunk `index` of `size`
+/// elements, of which `head` lie before the first aligned one.
+template <typename Visit>
+KAON_DEVICE void forEachGroupOfChunk(u32 index, i64 size, int head,
+                                     Visit visit) {
+  if (index == 0 && threadIndex() == 0 && head > 0) {
+    visit(i64(0), head < size ? head : static_cast<int>(size));
+  }
+  i64 begin = head + static_cast<i64>(index) * chunkSize;
+  forEachGroup(begin, begin + chunkSize < size ? begin + chunkSize : size,
+               visit);
 }
 
-/// Applies Function to chunk `chunks[block]`; one block of elementwiseThreads
-/// threads per chunk.
+/// Applies Function to chunk `first` of block `blocks[block]`; one block of
+/// elementwiseThreads threads per chunk.
 template <typename Function>
-KAON_DEVICE void
-runElementwise(const ElementwiseTensor<Function::List::count> *tensors,
-               const Chunk *chunks, const float *scalars) {
+KAON_DEVICE void runElementwise(const Matrix<Function::List::count> *matrices,
+                                const Block *blocks, const double *scalars) {
   using List = typename Function::List;
-  Chunk chunk = chunks[blockIndex()];
-  auto tensor = tensors[chunk.tensor];
-  Function function(scalars + tensor.firstScalar);
-  auto apply = [&](i64 start, int size) {
-    List::transform(
-        tensor.bases, start, size,
-        [&](int, float (&element)[List::count]) { function(element); });
-  };
-
-  int head = List::alignmentHead(tensor.bases);
-  if (chunk.index == 0 && threadIndex() == 0 && head > 0) {
-    apply(0, head < tensor.size ? head : static_cast<int>(tensor.size));
-  }
-  i64 begin = head + static_cast<i64>(chunk.index) * chunkSize;
-  forEachGroup(begin, endOfChunk(begin, tensor.size), apply);
+  Block block = blocks[blockIndex()];
+  Matrix<List::count> matrix = matrices[block.matrix];
+  Function function(scalars + matrix.firstScalar, matrix);
+  forEachGroupOfChunk(block.first, matrix.rows * matrix.columns,
+                      List::alignmentHead(matrix.bases),
+                      [&](i64 start, int size) {
+                        List::transform(matrix.bases, start, size,
+                                        [&](int, Element<List> &element) {
+                                          function(element);
+                                        });
+                      });
 }
 
 } // namespace kaon::device

@@ -22,25 +22,25 @@ enum class Addend { none, matrix };
 enum class Diagonal { none, add };
 
 /// alpha * factor * AB + beta * C + gamma * I, each term in one rounding in
-/// this order. Scalars: alpha, then beta if there is a C, then gamma if there
-/// is a diagonal.
+/// this order. Scalars, which are rounded to f32 first: alpha, then beta if
+/// there is a C, then gamma if there is a diagonal.
 template <typename T, Addend addend, Diagonal diagonal> class ScaledSum {
 public:
   static constexpr int numScalars =
       1 + (addend == Addend::matrix) + (diagonal == Diagonal::add);
 
-  KAON_DEVICE ScaledSum(const Product &product, const float *scalars)
-      : alpha(scalars[0]), beta(0), gamma(0),
+  KAON_DEVICE ScaledSum(const Product &product, const double *scalars)
+      : alpha(toFloatRn(scalars[0])), beta(0), gamma(0),
         c(asGlobal(static_cast<const T *>(product.c))), pitch(product.pitchC),
         m(product.m), n(product.n) {
     if (product.factor) {
       alpha = mulRn(alpha, *product.factor);
     }
     if constexpr (addend == Addend::matrix) {
-      beta = scalars[1];
+      beta = toFloatRn(scalars[1]);
     }
     if constexpr (diagonal == Diagonal::add) {
-      gamma = scalars[numScalars - 1];
+      gamma = toFloatRn(scalars[numScalars - 1]);
     }
   }
 
@@ -84,7 +84,7 @@ struct StoreTile {
       tileSize * stagedPitch * static_cast<int>(sizeof(T));
 
   KAON_DEVICE static void run(WarpTile &sums, const Product &product, Tile tile,
-                              const float *scalars, char *shared) {
+                              const double *scalars, char *shared) {
     int firstRow = tile.row * tileSize, firstColumn = tile.column * tileSize;
     ScaledSum<T, addend, diagonal> scale(product, scalars);
     T *staged = reinterpret_cast<T *>(shared);
@@ -141,7 +141,7 @@ private:
 /// of ScaledSum:
 ///
 ///   struct Update {
-///     KAON_DEVICE explicit Update(const float *scalars);
+///     KAON_DEVICE explicit Update(const double *scalars);
 ///     KAON_DEVICE float operator()(float w, float product) const;
 ///   };
 template <typename T, typename Parameter, Addend addend, typename Update>
@@ -150,7 +150,7 @@ struct ApplyTile {
   static constexpr int sharedBytes = 0;
 
   KAON_DEVICE static void run(WarpTile &sums, const Product &product, Tile tile,
-                              const float *scalars, char *) {
+                              const double *scalars, char *) {
     using Scale = ScaledSum<T, addend, Diagonal::none>;
     Scale scale(product, scalars);
     Update update(scalars + Scale::numScalars);
@@ -177,21 +177,6 @@ struct ApplyTile {
   }
 };
 
-/// Decay and step in the order of `kaon.apply decoupled`:
-/// keep * w - step * product. Scalars: keep (1 - decay), step.
-class DecoupledUpdate {
-public:
-  KAON_DEVICE explicit DecoupledUpdate(const float *scalars)
-      : keep(scalars[0]), step(scalars[1]) {}
-
-  KAON_DEVICE float operator()(float w, float product) const {
-    return subRn(mulRn(keep, w), mulRn(step, product));
-  }
-
-private:
-  float keep, step;
-};
-
 /// Shared memory of a product kernel.
 template <typename Loop, typename Epilogue>
 constexpr int gemmSharedBytes =
@@ -200,7 +185,7 @@ constexpr int gemmSharedBytes =
 
 /// Computes tile number `block` of the launch, with productThreads threads.
 template <typename Loop, typename Epilogue>
-KAON_DEVICE void runGemm(const ProductList &list, const float *scalars) {
+KAON_DEVICE void runGemm(const ProductList &list, const double *scalars) {
   // In memory rather than in registers, of which the loop needs all: what the
   // epilogue uses is read after it.
   const Product &product = list.products[findProduct(list, blockIndex())];

@@ -25,7 +25,7 @@ static_assert(sizeof(u16) == 2 && sizeof(u32) == 4 && sizeof(u64) == 8 &&
                   sizeof(void *) == 8,
               "tables assume an LP64 or LLP64 host");
 
-/// Half precision as stored; arithmetic is done in f32 (Convert.cuh).
+/// Half precision as stored; arithmetic is done in f32.
 struct bf16 {
   u16 bits;
 };
@@ -39,6 +39,20 @@ struct alignas(16) Words4 {
 };
 
 constexpr int warpSize = 32;
+
+/// A number as a type, which tells overloads apart.
+template <int number> struct Index {
+  static constexpr int value = number;
+};
+
+/// What arithmetic on stored elements is done in: f64 for f64, else f32.
+template <typename T> struct ArithmeticType {
+  using Type = float;
+};
+template <> struct ArithmeticType<double> {
+  using Type = double;
+};
+template <typename T> using ValueOf = typename ArithmeticType<T>::Type;
 
 } // namespace kaon::device
 

@@ -93,6 +93,10 @@ KAON_DEVICE u32 shuffleXor(u32 value, int mask) {
   return result;
 }
 
+KAON_DEVICE void atomicOr(u32 *pointer, u32 bits) {
+  __atomic_fetch_or(pointer, bits, __ATOMIC_RELAXED);
+}
+
 //===----------------------------------------------------------------------===//
 // Arithmetic, rounded to nearest even
 //===----------------------------------------------------------------------===//
@@ -135,6 +139,37 @@ KAON_DEVICE double fmaRn(double a, double b, double c) {
 }
 
 KAON_DEVICE float toFloatRn(double x) { return static_cast<float>(x); }
+
+/// The larger of two numbers of any type.
+template <typename T> KAON_DEVICE T largerOf(T a, T b) {
+  if (std::isnan(a) || std::isnan(b)) {
+    return a + b;
+  }
+  return a == b ? (std::signbit(a) ? b : a) : a > b ? a : b;
+}
+
+KAON_DEVICE float maximum(float a, float b) { return largerOf(a, b); }
+KAON_DEVICE float minimum(float a, float b) { return -largerOf(-a, -b); }
+KAON_DEVICE double maximum(double a, double b) { return largerOf(a, b); }
+KAON_DEVICE double minimum(double a, double b) { return -largerOf(-a, -b); }
+
+KAON_DEVICE float absolute(float x) { return std::fabs(x); }
+KAON_DEVICE double absolute(double x) { return std::fabs(x); }
+KAON_DEVICE float copySign(float x, float sign) {
+  return std::copysign(x, sign);
+}
+KAON_DEVICE double copySign(double x, double sign) {
+  return std::copysign(x, sign);
+}
+KAON_DEVICE float roundDown(float x) { return std::floor(x); }
+KAON_DEVICE double roundDown(double x) { return std::floor(x); }
+
+KAON_DEVICE float exponential(float x) { return std::exp(x); }
+KAON_DEVICE double exponential(double x) { return std::exp(x); }
+KAON_DEVICE float logarithm(float x) { return std::log(x); }
+KAON_DEVICE double logarithm(double x) { return std::log(x); }
+KAON_DEVICE float power(float x, float y) { return std::pow(x, y); }
+KAON_DEVICE double power(double x, double y) { return std::pow(x, y); }
 
 /// `value` without its `dropped` lowest bits, rounded to nearest even.
 KAON_DEVICE u32 shiftRightRn(u32 value, int dropped) {

@@ -62,6 +62,9 @@ KAON_DEVICE u32 shuffleXor(u32 value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 
+/// *pointer |= bits, whoever else does so at the same time.
+KAON_DEVICE void atomicOr(u32 *pointer, u32 bits) { ::atomicOr(pointer, bits); }
+
 //===----------------------------------------------------------------------===//
 // Arithmetic, rounded to nearest even
 //===----------------------------------------------------------------------===//
@@ -95,6 +98,46 @@ KAON_DEVICE double fmaRn(double a, double b, double c) {
 }
 
 KAON_DEVICE float toFloatRn(double x) { return __double2float_rn(x); }
+
+/// The larger and the smaller of two numbers; NaN if either is. +0 is larger
+/// than -0.
+KAON_DEVICE float maximum(float a, float b) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+KAON_DEVICE float minimum(float a, float b) {
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+KAON_DEVICE double maximum(double a, double b) {
+  // There is no such instruction for f64. The sum of two numbers of which one
+  // is NaN is NaN.
+  if (a != a || b != b) {
+    return __dadd_rn(a, b);
+  }
+  return a == b ? (__double_as_longlong(a) < 0 ? b : a) : a > b ? a : b;
+}
+KAON_DEVICE double minimum(double a, double b) { return -maximum(-a, -b); }
+
+/// Exact for every number, NaN included.
+KAON_DEVICE float absolute(float x) { return ::fabsf(x); }
+KAON_DEVICE double absolute(double x) { return ::fabs(x); }
+KAON_DEVICE float copySign(float x, float sign) { return ::copysignf(x, sign); }
+KAON_DEVICE double copySign(double x, double sign) {
+  return ::copysign(x, sign);
+}
+KAON_DEVICE float roundDown(float x) { return ::floorf(x); }
+KAON_DEVICE double roundDown(double x) { return ::floor(x); }
+
+/// Not rounded correctly: a GPU and a host differ in the last bits.
+KAON_DEVICE float exponential(float x) { return ::expf(x); }
+KAON_DEVICE double exponential(double x) { return ::exp(x); }
+KAON_DEVICE float logarithm(float x) { return ::logf(x); }
+KAON_DEVICE double logarithm(double x) { return ::log(x); }
+KAON_DEVICE float power(float x, float y) { return ::powf(x, y); }
+KAON_DEVICE double power(double x, double y) { return ::pow(x, y); }
 
 /// Subnormals are kept, what is too large becomes infinite, and every NaN
 /// becomes the one with all of its lower bits set.

@@ -25,26 +25,39 @@ KAON_DEVICE double exchangeXor(double value, int mask) {
   return doubleOf(low | high << 32);
 }
 
+//===----------------------------------------------------------------------===//
+// Ways to combine values, of type Value
+//===----------------------------------------------------------------------===//
+
 struct Sum {
-  template <typename T> KAON_DEVICE static T identity() { return T(0); }
-  template <typename T> KAON_DEVICE static T combine(T a, T b) {
-    return addRn(a, b);
-  }
+  using Value = double;
+  KAON_DEVICE static Value identity() { return 0; }
+  KAON_DEVICE static Value combine(Value a, Value b) { return addRn(a, b); }
 };
 
-/// The larger number; a NaN on either side wins.
-struct Maximum {
-  template <typename T> KAON_DEVICE static T identity() {
-    return -T(floatOf(0x7f800000));
-  }
-  template <typename T> KAON_DEVICE static T combine(T a, T b) {
-    return a > b || a != a ? a : b;
-  }
+/// The larger value; NaN if either is, and +0 is larger than -0.
+template <typename T> struct Max {
+  using Value = T;
+  KAON_DEVICE static T identity() { return -T(floatOf(0x7f800000)); }
+  KAON_DEVICE static T combine(T a, T b) { return maximum(a, b); }
 };
+
+/// The smaller value, likewise.
+template <typename T> struct Min {
+  using Value = T;
+  KAON_DEVICE static T identity() { return T(floatOf(0x7f800000)); }
+  KAON_DEVICE static T combine(T a, T b) { return minimum(a, b); }
+};
+
+//===----------------------------------------------------------------------===//
+// Warps and blocks
+//===----------------------------------------------------------------------===//
 
 /// What all lanes combine to; every lane gets the same bits, because combining
 /// is commutative.
-template <typename Combiner, typename T> KAON_DEVICE T reduceWarp(T value) {
+template <typename Combiner>
+KAON_DEVICE typename Combiner::Value
+reduceWarp(typename Combiner::Value value) {
 #pragma unroll
   for (int mask = warpSize / 2; mask > 0; mask /= 2) {
     value = Combiner::combine(value, exchangeXor(value, mask));
@@ -52,27 +65,33 @@ template <typename Combiner, typename T> KAON_DEVICE T reduceWarp(T value) {
   return value;
 }
 
-/// Shared memory that reduceBlock needs.
-template <typename T> constexpr int reduceBlockBytes = warpSize * sizeof(T);
+/// Shared memory of one reduction over a block.
+constexpr int reduceBlockBytes = warpSize * static_cast<int>(sizeof(double));
 
-/// What all threads of the block combine to, for every thread. `shared` may be
-/// used again after the block's next barrier.
-template <typename Combiner, int threads, typename T>
-KAON_DEVICE T reduceBlock(T value, T *shared) {
+/// First half of a reduction over a block, which ends with a barrier: combines
+/// the lanes of every warp in `value` and leaves it in `shared`.
+template <typename Combiner, int threads>
+KAON_DEVICE void beginReduceBlock(typename Combiner::Value &value,
+                                  typename Combiner::Value *shared) {
   static_assert(threads % warpSize == 0 && threads <= warpSize * warpSize,
                 "a block is at most 32 whole warps");
-  constexpr int warps = threads / warpSize;
   value = reduceWarp<Combiner>(value);
-  if constexpr (warps == 1) {
-    return value;
+  if (threads > warpSize && threadIndex() % warpSize == 0) {
+    shared[threadIndex() / warpSize] = value;
   }
-  int lane = threadIndex() % warpSize, warp = threadIndex() / warpSize;
-  if (lane == 0) {
-    shared[warp] = value;
+}
+
+/// Second half, after the barrier: `value` becomes what all threads of the
+/// block combine to, in every thread. `shared` may be used again after the
+/// block's next barrier.
+template <typename Combiner, int threads>
+KAON_DEVICE void endReduceBlock(typename Combiner::Value &value,
+                                const typename Combiner::Value *shared) {
+  if constexpr (threads > warpSize) {
+    int lane = static_cast<int>(threadIndex()) % warpSize;
+    value = lane < threads / warpSize ? shared[lane] : Combiner::identity();
+    value = reduceWarp<Combiner>(value);
   }
-  blockBarrier();
-  value = lane < warps ? shared[lane] : Combiner::template identity<T>();
-  return reduceWarp<Combiner>(value);
 }
 
 } // namespace kaon::device

@@ -1,133 +1,169 @@
-//===-- Rows.cuh - steps that need a whole row before they can finish -----===//
+//===-- Rows.cuh - kernels that need a whole row before they can finish ---===//
 //
-// A block keeps one row on chip between two passes over it: the first reads
-// gradient and states and leaves one value per column, whose contributions are
-// summed in f64; the second uses that sum and the values to write the
-// parameter. Nothing is read from memory twice.
+// A block makes one or more passes over a row (Passes.cuh). Between passes a
+// row stays on chip: of every column, a step may keep some f32 values, so that
+// nothing is read from memory twice. A step that keeps nothing streams: its
+// later passes read memory again, and rows of any length fit.
 //
-// Of the groups of columns that a thread owns, the first few stay in registers
-// and the others in shared memory, which holds rows of 65536 columns at 1024
-// threads. The order of the sum is fixed by the number of threads: columns of a
-// group, groups of a thread, then reduceBlock. Addresses play no part in it.
+// Of the groups of columns that a thread owns, the kept values of the first few
+// stay in registers and the others in shared memory, which holds one value per
+// column of rows of 65536 columns at 1024 threads. The order of a reduction is
+// fixed by the number of threads: columns of a group, groups of a thread, then
+// lanes and warps (Reduce.cuh). Addresses play no part in it.
 //
-// The generated step is a class, made once per row from the scalars:
+// The generated step is a class, made once per row by every thread. Besides
+// what Passes.cuh says it has
 //
-//   struct Step {
-//     using First = Operands<...>;   // of the first pass
-//     using Second = Operands<...>;  // of the second pass
-//     KAON_DEVICE explicit Step(const float *scalars);
-//     KAON_DEVICE float first(float (&values)[First::count]) const;
-//     KAON_DEVICE double contribution(float kept) const;
-//     KAON_DEVICE void reduced(double sum);
-//     KAON_DEVICE void second(float (&values)[Second::count], float kept)
-//         const;
-//   };
+//   static constexpr int kept = 1; // f32 values of a column between passes
+//   // Loads what all columns of the row share.
+//   KAON_DEVICE Step(const double *scalars, const Matrix<count> &matrix,
+//                    i64 row);
+//   // One column in pass 0. Columns past the row's end come as zeros, and what
+//   // is made of them is dropped.
+//   KAON_DEVICE void pass(Index<0>, Element<List0> &element, Kept<kept> &kept,
+//                         Contributions<Reductions0> &contributions);
+//   // Called by one thread when all have ended the row: stores what the row
+//   // has one value of.
+//   KAON_DEVICE void finish(const Matrix<count> &matrix, i64 row) const;
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef KAON_CODEGEN_CUDA_LIB_ROWS
 #define KAON_CODEGEN_CUDA_LIB_ROWS
 
-#include "Reduce.cuh"
-#include "Vector.cuh"
+#include "Passes.cuh"
 
 namespace kaon::device {
 
-/// A matrix of every operand, all of one shape; strides are in elements.
-template <int firstCount, int secondCount> struct RowMatrix {
-  void *first[firstCount];
-  void *second[secondCount];
-  i64 firstStride[firstCount];
-  i64 secondStride[secondCount];
-  i64 columns;
-  /// Position of the matrix's first scalar in the launch's scalars.
-  i64 firstScalar;
+//===----------------------------------------------------------------------===//
+// Values that stay on chip
+//===----------------------------------------------------------------------===//
+
+/// What a step keeps of one column: get<i>(kept) of value number i.
+template <int count> struct Kept {
+  float values[count];
 };
+template <> struct Kept<0> {};
 
-template <typename Step>
-using RowMatrixOf = RowMatrix<Step::First::count, Step::Second::count>;
+template <int index, int count> KAON_DEVICE float &get(Kept<count> &kept) {
+  static_assert(index < count, "the step keeps fewer values");
+  return kept.values[index];
+}
 
-/// Rows [firstRow, firstRow + rows) of matrix `matrix`.
-struct RowBlock {
-  u32 matrix;
-  u32 firstRow;
-  u32 rows;
-};
-
-/// The values that a thread keeps of its row: those of its group number i are
-/// in registers for i < registerGroups and in shared memory above.
-template <int threads, int registerGroups> class KeptValues {
+/// The values that a thread keeps of its row, `kept` of each column: those of
+/// its group number i are in registers for i < registerGroups and in shared
+/// memory above.
+template <int threads, int registerGroups, int kept> class KeptValues {
 public:
+  /// The values of a group.
+  struct Group {
+    float values[kept][groupSize];
+
+    KAON_DEVICE void load(int column, Kept<kept> &values_) const {
+#pragma unroll
+      for (int i = 0; i < kept; ++i) {
+        values_.values[i] = values[i][column];
+      }
+    }
+    KAON_DEVICE void store(int column, const Kept<kept> &values_) {
+#pragma unroll
+      for (int i = 0; i < kept; ++i) {
+        values[i][column] = values_.values[i];
+      }
+    }
+  };
+
   KAON_DEVICE explicit KeptValues(char *shared) : shared(shared) {}
 
-  /// Calls `compute(group, values)` for the positions in the row of all groups
-  /// of the thread in order, and keeps the values that it leaves.
-  template <typename Compute>
-  KAON_DEVICE void fill(int groups, Compute compute) {
+  /// Calls `visit(group, values)` for the positions in the row of all groups of
+  /// the thread in order. `values` is what the last visit of the group left;
+  /// in the first pass it is anything.
+  template <bool first, typename Visit>
+  KAON_DEVICE void forEachGroup(int groups, Visit visit) {
     int thread = static_cast<int>(threadIndex());
 #pragma unroll
     for (int i = 0; i < registerGroups; ++i) {
       int group = i * threads + thread;
       if (group < groups) {
-        compute(group, inRegisters[i]);
+        visit(group, inRegisters[i]);
       }
     }
     for (int group = registerGroups * threads + thread; group < groups;
          group += threads) {
-      float values[groupSize];
-      compute(group, values);
+      Group values;
+      if constexpr (!first) {
+        loadShared(group, values);
+      }
+      visit(group, values);
       storeShared(group, values);
     }
   }
 
-  /// Calls `use(group, values)` with the kept values, in the same order.
-  template <typename Use> KAON_DEVICE void forEach(int groups, Use use) const {
-    int thread = static_cast<int>(threadIndex());
-#pragma unroll
-    for (int i = 0; i < registerGroups; ++i) {
-      int group = i * threads + thread;
-      if (group < groups) {
-        use(group, inRegisters[i]);
-      }
-    }
-    for (int group = registerGroups * threads + thread; group < groups;
-         group += threads) {
-      float values[groupSize];
-      loadShared(group, values);
-      use(group, values);
-    }
-  }
-
 private:
-  /// Half a group, 16 bytes. Neighbouring threads are 16 bytes apart, so that
-  /// their accesses meet different banks.
-  KAON_DEVICE float *halfGroup(int group, int half) const {
+  static_assert(registerGroups > 0, "some groups are in registers");
+
+  /// Half of a group's value number `index`, 16 bytes. Neighbouring threads are
+  /// 16 bytes apart, so that their accesses meet different banks.
+  KAON_DEVICE float *halfGroup(int group, int index, int half) const {
     int spilled = group - registerGroups * threads;
-    int slot = (spilled / threads * 2 + half) * threads + spilled % threads;
-    return reinterpret_cast<float *>(shared) + slot * 4;
+    int slot = ((spilled / threads * kept + index) * 2 + half) * threads +
+               spilled % threads;
+    return reinterpret_cast<float *>(shared) + slot * accessSize<float>;
   }
-  KAON_DEVICE void loadShared(int group, float (&values)[groupSize]) const {
-    loadHalf(halfGroup(group, 0), values);
-    loadHalf(halfGroup(group, 1), values + groupSize / 2);
+  KAON_DEVICE void loadShared(int group, Group &values) const {
+#pragma unroll
+    for (int i = 0; i < 2 * kept; ++i) {
+      loadAccess(halfGroup(group, i / 2, i % 2),
+                 values.values[i / 2] + i % 2 * accessSize<float>);
+    }
   }
-  KAON_DEVICE void storeShared(int group,
-                               const float (&values)[groupSize]) const {
-    storeHalf(halfGroup(group, 0), values);
-    storeHalf(halfGroup(group, 1), values + groupSize / 2);
+  KAON_DEVICE void storeShared(int group, const Group &values) const {
+#pragma unroll
+    for (int i = 0; i < 2 * kept; ++i) {
+      storeAccess(halfGroup(group, i / 2, i % 2),
+                  values.values[i / 2] + i % 2 * accessSize<float>);
+    }
   }
 
-  float inRegisters[registerGroups][groupSize];
+  Group inRegisters[registerGroups];
   char *shared;
 };
 
-/// Shared memory that rows of `columns` columns need.
-constexpr int rowSharedBytes(int columns, int threads, int registerGroups) {
+/// Nothing is kept.
+template <int threads, int registerGroups>
+class KeptValues<threads, registerGroups, 0> {
+public:
+  struct Group {
+    KAON_DEVICE void load(int, Kept<0> &) const {}
+    KAON_DEVICE void store(int, const Kept<0> &) {}
+  };
+
+  KAON_DEVICE explicit KeptValues(char *) {}
+
+  template <bool first, typename Visit>
+  KAON_DEVICE void forEachGroup(int groups, Visit visit) {
+    for (int group = static_cast<int>(threadIndex()); group < groups;
+         group += threads) {
+      Group none;
+      visit(group, none);
+    }
+  }
+};
+
+/// Shared memory that a launch needs whose widest rows have `columns` columns,
+/// for steps that keep `kept` values and have `reductions` in all passes.
+constexpr int rowSharedBytes(int columns, int threads, int registerGroups,
+                             int kept, int reductions) {
   int groupsOfThread = divideUp(divideUp(columns, groupSize), threads);
   int spilled =
       groupsOfThread > registerGroups ? groupsOfThread - registerGroups : 0;
-  return reduceBlockBytes<double> +
-         spilled * threads * groupSize * static_cast<int>(sizeof(float));
+  return reductions * reduceBlockBytes +
+         spilled * threads * kept * groupSize * static_cast<int>(sizeof(float));
 }
+
+//===----------------------------------------------------------------------===//
+// The driver
+//===----------------------------------------------------------------------===//
 
 /// Elements of group `group` in a row.
 KAON_DEVICE int groupWidth(int columns, int group) {
@@ -135,60 +171,98 @@ KAON_DEVICE int groupWidth(int columns, int group) {
   return rest < groupSize ? rest : groupSize;
 }
 
-/// Pointers to row `row` of every operand of a list.
-template <typename... List, int count>
-KAON_DEVICE void
-rowPointers(Operands<List...> operands, void *const (&bases)[count],
-            const i64 (&strides)[count], i64 row, void *(&pointers)[count]) {
-  operands.forEach([&](auto operand, int index) {
+/// Where row `row` of every operand starts.
+template <typename List>
+KAON_DEVICE void rowPointers(const Matrix<List::count> &matrix, i64 row,
+                             void *(&pointers)[List::count]) {
+  List::forEach([&](auto index, auto operand) {
     using T = typename decltype(operand)::Type;
-    pointers[index] = static_cast<T *>(bases[index]) + row * strides[index];
+    constexpr int i = decltype(index)::value;
+    if constexpr (decltype(operand)::loaded || decltype(operand)::stored) {
+      pointers[i] = static_cast<T *>(matrix.bases[i]) + row * matrix.strides[i];
+    }
+  });
+}
+
+/// What the threads' values of every reduction combine to, for every thread.
+/// `shared` has room for one reduction after the other.
+template <typename Reductions, int threads>
+KAON_DEVICE void reduceBlock(typename Reductions::Values &values,
+                             char *shared) {
+  auto slot = [&](auto index, auto combiner) {
+    using Value = typename decltype(combiner)::Value;
+    return reinterpret_cast<Value *>(shared +
+                                     decltype(index)::value * reduceBlockBytes);
+  };
+  Reductions::forEach([&](auto index, auto combiner) {
+    beginReduceBlock<decltype(combiner), threads>(
+        get<decltype(index)::value>(values), slot(index, combiner));
+  });
+  if constexpr (threads > warpSize) {
+    blockBarrier();
+  }
+  Reductions::forEach([&](auto index, auto combiner) {
+    endReduceBlock<decltype(combiner), threads>(
+        get<decltype(index)::value>(values), slot(index, combiner));
   });
 }
 
 /// Runs Step over the rows of `blocks[block]`, with `threads` threads and
 /// rowSharedBytes of shared memory for the widest matrix of the launch.
 template <typename Step, int threads, int registerGroups>
-KAON_DEVICE void runRows(const RowMatrixOf<Step> *matrices,
-                         const RowBlock *blocks, const float *scalars) {
-  RowBlock block = blocks[blockIndex()];
+KAON_DEVICE void runRows(const MatrixOf<Step> *matrices, const Block *blocks,
+                         const double *scalars) {
+  using Passes = typename Step::Passes;
+  using KeptOfRow = KeptValues<threads, registerGroups, Step::kept>;
+  Block block = blocks[blockIndex()];
   // In memory rather than in registers: rows need it once each.
-  const RowMatrixOf<Step> &matrix = matrices[block.matrix];
+  const MatrixOf<Step> &matrix = matrices[block.matrix];
   int columns = static_cast<int>(matrix.columns);
   int groups = divideUp(columns, groupSize);
   char *shared = sharedMemory();
-  auto *partialSums = reinterpret_cast<double *>(shared);
-  KeptValues<threads, registerGroups> kept(shared + reduceBlockBytes<double>);
+  KeptOfRow kept(shared + Passes::numReductions * reduceBlockBytes);
 
-  for (u32 row = block.firstRow; row < block.firstRow + block.rows; ++row) {
-    void *first[Step::First::count], *second[Step::Second::count];
-    rowPointers(typename Step::First(), matrix.first, matrix.firstStride, row,
-                first);
-    rowPointers(typename Step::Second(), matrix.second, matrix.secondStride,
-                row, second);
-
-    Step step(scalars + matrix.firstScalar);
-    double sum = 0;
-    kept.fill(groups, [&](int group, float (&values)[groupSize]) {
-      int width = groupWidth(columns, group);
-      Step::First::transform(first, group * groupSize, width,
-                             [&](int i, float (&element)[Step::First::count]) {
-                               values[i] = step.first(element);
-                               if (i < width) {
-                                 sum = addRn(sum, step.contribution(values[i]));
-                               }
-                             });
+  for (i64 row = block.first; row < i64(block.first) + block.count; ++row) {
+    Step step(scalars + matrix.firstScalar, matrix, row);
+    char *partials = shared;
+    Passes::forEach([&](auto index, auto pass) {
+      using List = typename decltype(pass)::List;
+      using Reductions = typename decltype(pass)::Reductions;
+      constexpr bool isFirst = decltype(index)::value == 0;
+      void *pointers[List::count];
+      rowPointers<List>(matrix, row, pointers);
+      typename Reductions::Values totals;
+      Reductions::clear(totals);
+      auto visit = [&](int group, typename KeptOfRow::Group &keptOfGroup) {
+        int width = groupWidth(columns, group);
+        List::transform(pointers, i64(group) * groupSize, width,
+                        [&](int i, Element<List> &element) {
+                          Kept<Step::kept> keptOfColumn;
+                          if constexpr (!isFirst) {
+                            keptOfGroup.load(i, keptOfColumn);
+                          }
+                          Contributions<Reductions> contributions;
+                          step.pass(index, element, keptOfColumn,
+                                    contributions);
+                          keptOfGroup.store(i, keptOfColumn);
+                          if (i < width) {
+                            Reductions::combine(totals, contributions);
+                          }
+                        });
+      };
+      kept.template forEachGroup<isFirst>(groups, visit);
+      if constexpr (Reductions::count > 0) {
+        reduceBlock<Reductions, threads>(totals, partials);
+        partials += Reductions::count * reduceBlockBytes;
+        step.reduced(index, totals);
+      }
     });
-    step.reduced(reduceBlock<Sum, threads>(sum, partialSums));
-    kept.forEach(groups, [&](int group, const float (&values)[groupSize]) {
-      Step::Second::transform(
-          second, group * groupSize, groupWidth(columns, group),
-          [&](int i, float (&element)[Step::Second::count]) {
-            step.second(element, values[i]);
-          });
-    });
-    // The next row writes the partial sums that this one may still be reading.
+    // All threads have read what the row has one value of, and the partial
+    // results that the next row overwrites.
     blockBarrier();
+    if (threadIndex() == 0) {
+      step.finish(matrix, row);
+    }
   }
 }
 

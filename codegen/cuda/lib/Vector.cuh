@@ -1,8 +1,8 @@
 //===-- Vector.cuh - groups of elements in memory and in registers --------===//
 //
 // Memory is read and written in groups of eight elements: one access of 16
-// bytes for half precision, two for f32. A group that is not aligned to 16
-// bytes, or not whole, is accessed element by element.
+// bytes for half precision, two for f32, four for f64. A group that is not
+// aligned to 16 bytes, or not whole, is accessed element by element.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,8 +17,13 @@ constexpr int groupSize = 8;
 
 KAON_DEVICE float toFloat(float x) { return x; }
 
+/// An element as arithmetic takes it.
+template <typename T> KAON_DEVICE float widen(T x) { return toFloat(x); }
+KAON_DEVICE double widen(double x) { return x; }
+
 /// The nearest value of the storage type T.
-template <typename T> KAON_DEVICE T narrow(float x);
+template <typename T> KAON_DEVICE T narrow(ValueOf<T> x);
+template <> KAON_DEVICE double narrow<double>(double x) { return x; }
 template <> KAON_DEVICE float narrow<float>(float x) { return x; }
 template <> KAON_DEVICE bf16 narrow<bf16>(float x) { return toBf16Rn(x); }
 template <> KAON_DEVICE f16 narrow<f16>(float x) { return toF16Rn(x); }
@@ -39,42 +44,43 @@ template <typename T> KAON_DEVICE int elementsToAlignment(const T *pointer) {
                           sizeof(T));
 }
 
-/// Half a group of f32, which is one access.
-KAON_DEVICE void loadHalf(const float *pointer, float *values) {
-  Words4 words = loadWords(pointer);
-#pragma unroll
-  for (int i = 0; i < groupSize / 2; ++i) {
-    values[i] = floatOf(words.word[i]);
-  }
-}
-KAON_DEVICE void storeHalf(float *pointer, const float *values) {
-  Words4 words;
-#pragma unroll
-  for (int i = 0; i < groupSize / 2; ++i) {
-    words.word[i] = bitsOf(values[i]);
-  }
-  storeWords(pointer, words);
-}
+//===----------------------------------------------------------------------===//
+// Accesses of 16 bytes
+//===----------------------------------------------------------------------===//
 
-/// A whole group at an address aligned to 16 bytes.
+/// Elements of T that one access moves.
 template <typename T>
-KAON_DEVICE void loadAligned(const T *pointer, float (&values)[groupSize]) {
-  static_assert(sizeof(T) == 2, "f32 has its own overload");
+constexpr int accessSize = static_cast<int>(sizeof(Words4) / sizeof(T));
+
+template <typename T>
+KAON_DEVICE void loadAccess(const T *pointer, float *values) {
+  static_assert(sizeof(T) == 2, "wider types have their own overloads");
   Words4 words = loadWords(pointer);
 #pragma unroll
-  for (int i = 0; i < groupSize; ++i) {
+  for (int i = 0; i < accessSize<T>; ++i) {
     u32 half = words.word[i / 2] >> (16 * (i % 2));
     values[i] = toFloat(T{static_cast<u16>(half)});
   }
 }
-KAON_DEVICE void loadAligned(const float *pointer, float (&values)[groupSize]) {
-  loadHalf(pointer, values);
-  loadHalf(pointer + groupSize / 2, values + groupSize / 2);
+KAON_DEVICE void loadAccess(const float *pointer, float *values) {
+  Words4 words = loadWords(pointer);
+#pragma unroll
+  for (int i = 0; i < accessSize<float>; ++i) {
+    values[i] = floatOf(words.word[i]);
+  }
+}
+KAON_DEVICE void loadAccess(const double *pointer, double *values) {
+  Words4 words = loadWords(pointer);
+#pragma unroll
+  for (int i = 0; i < accessSize<double>; ++i) {
+    u64 low = words.word[2 * i], high = words.word[2 * i + 1];
+    values[i] = doubleOf(low | high << 32);
+  }
 }
 
 template <typename T>
-KAON_DEVICE void storeAligned(T *pointer, const float (&values)[groupSize]) {
-  static_assert(sizeof(T) == 2, "f32 has its own overload");
+KAON_DEVICE void storeAccess(T *pointer, const float *values) {
+  static_assert(sizeof(T) == 2, "wider types have their own overloads");
   Words4 words;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -83,32 +89,55 @@ KAON_DEVICE void storeAligned(T *pointer, const float (&values)[groupSize]) {
   }
   storeWords(pointer, words);
 }
-KAON_DEVICE void storeAligned(float *pointer,
-                              const float (&values)[groupSize]) {
-  storeHalf(pointer, values);
-  storeHalf(pointer + groupSize / 2, values + groupSize / 2);
+KAON_DEVICE void storeAccess(float *pointer, const float *values) {
+  Words4 words;
+#pragma unroll
+  for (int i = 0; i < accessSize<float>; ++i) {
+    words.word[i] = bitsOf(values[i]);
+  }
+  storeWords(pointer, words);
 }
+KAON_DEVICE void storeAccess(double *pointer, const double *values) {
+  Words4 words;
+#pragma unroll
+  for (int i = 0; i < accessSize<double>; ++i) {
+    u64 bits = bitsOf(values[i]);
+    words.word[2 * i] = static_cast<u32>(bits);
+    words.word[2 * i + 1] = static_cast<u32>(bits >> 32);
+  }
+  storeWords(pointer, words);
+}
+
+//===----------------------------------------------------------------------===//
+// Groups
+//===----------------------------------------------------------------------===//
 
 /// The first `count` elements of a group at any address; the other values
 /// become zero.
 template <typename T>
 KAON_DEVICE void loadGroup(const T *pointer, int count,
-                           float (&values)[groupSize]) {
+                           ValueOf<T> (&values)[groupSize]) {
   if (count == groupSize && isAligned(pointer)) {
-    loadAligned(pointer, values);
+#pragma unroll
+    for (int i = 0; i < groupSize; i += accessSize<T>) {
+      loadAccess(pointer + i, values + i);
+    }
     return;
   }
 #pragma unroll
   for (int i = 0; i < groupSize; ++i) {
-    values[i] = i < count ? toFloat(pointer[i]) : 0.0f;
+    values[i] = i < count ? widen(pointer[i]) : 0;
   }
 }
 
 template <typename T>
 KAON_DEVICE void storeGroup(T *pointer, int count,
-                            const float (&values)[groupSize]) {
+                            const ValueOf<T> (&values)[groupSize]) {
   if (count == groupSize && isAligned(pointer)) {
-    storeAligned(pointer, values);
+#pragma unroll
+    for (int i = 0; i < groupSize; i += accessSize<T>) {
+      storeAccess(pointer + i, values + i);
+    }
     return;
   }
 #pragma unroll
@@ -118,94 +147,6 @@ KAON_DEVICE void storeGroup(T *pointer, int count,
     }
   }
 }
-
-//===----------------------------------------------------------------------===//
-// Operands of generated functions
-//===----------------------------------------------------------------------===//
-
-enum class Access { read, write, update };
-
-/// One tensor that a kernel works on: its storage type and what is done to it.
-template <typename T, Access access> struct Operand {
-  using Type = T;
-  static constexpr bool loaded = access != Access::write;
-  static constexpr bool stored = access != Access::read;
-};
-
-/// The tensors of a kernel, in the order of its function's values.
-template <typename... List> struct Operands {
-  static constexpr int count = sizeof...(List);
-
-  /// Calls `function(operand, index)` for every operand in order.
-  template <typename Function>
-  KAON_DEVICE static void forEach(Function &&function) {
-    int index = 0;
-    (function(List{}, index++), ...);
-  }
-
-  /// Loads elements [start, start + size) of every operand that is read.
-  KAON_DEVICE static void load(void *const (&bases)[count], i64 start, int size,
-                               float (&values)[count][groupSize]) {
-    forEach([&](auto operand, int index) {
-      using T = typename decltype(operand)::Type;
-      if constexpr (operand.loaded) {
-        loadGroup(asGlobal(static_cast<const T *>(bases[index])) + start, size,
-                  values[index]);
-      }
-    });
-  }
-
-  /// Stores elements [start, start + size) of every operand that is written.
-  KAON_DEVICE static void store(void *const (&bases)[count], i64 start,
-                                int size,
-                                const float (&values)[count][groupSize]) {
-    forEach([&](auto operand, int index) {
-      using T = typename decltype(operand)::Type;
-      if constexpr (operand.stored) {
-        storeGroup(asGlobal(static_cast<T *>(bases[index])) + start, size,
-                   values[index]);
-      }
-    });
-  }
-
-  /// Loads elements [start, start + size), at most a group, calls
-  /// `function(i, element)` with the values of every element of the group, and
-  /// stores what it makes of the first `size`.
-  template <typename Function>
-  KAON_DEVICE static void transform(void *const (&bases)[count], i64 start,
-                                    int size, Function function) {
-    float values[count][groupSize];
-    load(bases, start, size, values);
-#pragma unroll
-    for (int i = 0; i < groupSize; ++i) {
-      float element[count];
-#pragma unroll
-      for (int operand = 0; operand < count; ++operand) {
-        element[operand] = values[operand][i];
-      }
-      function(i, element);
-#pragma unroll
-      for (int operand = 0; operand < count; ++operand) {
-        values[operand][i] = element[operand];
-      }
-    }
-    store(bases, start, size, values);
-  }
-
-  /// Elements before the first one at which accesses of the narrowest operand
-  /// are aligned: operands that lie alike are then all aligned.
-  KAON_DEVICE static int alignmentHead(void *const (&bases)[count]) {
-    int head = 0, narrowest = sizeof(Words4);
-    forEach([&](auto operand, int index) {
-      using T = typename decltype(operand)::Type;
-      if (static_cast<int>(sizeof(T)) < narrowest) {
-        narrowest = sizeof(T);
-        head = elementsToAlignment(static_cast<const T *>(bases[index]));
-      }
-    });
-    return head;
-  }
-};
 
 } // namespace kaon::device
 

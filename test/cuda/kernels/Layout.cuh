@@ -6,8 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Gemm.cuh"
-#include "Norms.cuh"
-#include "Rows.cuh"
+#include "Matrices.cuh"
 
 // What `offsetof` of the standard headers expands to.
 #ifdef __CUDACC__
@@ -22,19 +21,14 @@ using namespace kaon::device;
 
 static_assert(sizeof(bf16) == 2 && sizeof(f16) == 2 && sizeof(Words4) == 16);
 
-static_assert(sizeof(ElementwiseTensor<4>) == 48);
-static_assert(KAON_OFFSET(ElementwiseTensor<4>, size) == 32);
-static_assert(KAON_OFFSET(ElementwiseTensor<4>, firstScalar) == 40);
-static_assert(sizeof(Chunk) == 8 && sizeof(PartialSums) == 8);
-
-using TestRowMatrix = RowMatrix<2, 1>;
-static_assert(sizeof(TestRowMatrix) == 64);
-static_assert(KAON_OFFSET(TestRowMatrix, second) == 16);
-static_assert(KAON_OFFSET(TestRowMatrix, firstStride) == 24);
-static_assert(KAON_OFFSET(TestRowMatrix, secondStride) == 40);
-static_assert(KAON_OFFSET(TestRowMatrix, columns) == 48);
-static_assert(KAON_OFFSET(TestRowMatrix, firstScalar) == 56);
-static_assert(sizeof(RowBlock) == 12);
+static_assert(sizeof(Matrix<4>) == 88);
+static_assert(KAON_OFFSET(Matrix<4>, strides) == 32);
+static_assert(KAON_OFFSET(Matrix<4>, rows) == 64);
+static_assert(KAON_OFFSET(Matrix<4>, columns) == 72);
+static_assert(KAON_OFFSET(Matrix<4>, firstScalar) == 80);
+static_assert(sizeof(Block) == 12);
+static_assert(KAON_OFFSET(Block, first) == 4);
+static_assert(KAON_OFFSET(Block, count) == 8);
 
 static_assert(sizeof(Product) == 80);
 static_assert(KAON_OFFSET(Product, factor) == 32);

@@ -25,58 +25,78 @@ template <typename T, bool symmetric>
 using Plain = StoreTile<T, symmetric, Addend::none, Diagonal::none>;
 template <typename T, bool symmetric>
 using WithAddend = StoreTile<T, symmetric, Addend::matrix, Diagonal::none>;
-template <typename T>
-using WithDiagonal = StoreTile<T, true, Addend::none, Diagonal::add>;
+template <typename T, Addend addend>
+using WithDiagonal = StoreTile<T, true, addend, Diagonal::add>;
 
 /// The last product of an iteration: the parameter by decay and step.
+class DecoupledUpdate {
+public:
+  KAON_DEVICE explicit DecoupledUpdate(const double *scalars)
+      : keep(toFloatRn(scalars[0])), step(toFloatRn(scalars[1])) {}
+
+  KAON_DEVICE float operator()(float w, float product) const {
+    return subRn(mulRn(keep, w), mulRn(step, product));
+  }
+
+private:
+  float keep, step;
+};
+
 template <typename T, typename Parameter>
 using Apply = ApplyTile<T, Parameter, Addend::matrix, DecoupledUpdate>;
 
 } // namespace kernels
 
 KAON_KERNEL(256, 2)
-outer_symmetric_bf16(const kernels::ProductList list, const float *scalars) {
+outer_symmetric_bf16(const kernels::ProductList list, const double *scalars) {
   using namespace kernels;
   runGemm<OuterLoop<bf16>, Plain<bf16, true>>(list, scalars);
 }
 KAON_KERNEL(256, 2)
-outer_dense_bf16(const kernels::ProductList list, const float *scalars) {
+outer_dense_bf16(const kernels::ProductList list, const double *scalars) {
   using namespace kernels;
   runGemm<OuterLoop<bf16>, Plain<bf16, false>>(list, scalars);
 }
 KAON_KERNEL(256, 2)
-outer_symmetric_add_f16(const kernels::ProductList list, const float *scalars) {
+outer_symmetric_add_f16(const kernels::ProductList list,
+                        const double *scalars) {
   using namespace kernels;
   runGemm<OuterLoop<f16>, WithAddend<f16, true>>(list, scalars);
 }
 KAON_KERNEL(256, 2)
 outer_symmetric_diagonal_f16(const kernels::ProductList list,
-                             const float *scalars) {
+                             const double *scalars) {
   using namespace kernels;
-  runGemm<OuterLoop<f16>, WithDiagonal<f16>>(list, scalars);
+  runGemm<OuterLoop<f16>, WithDiagonal<f16, Addend::none>>(list, scalars);
 }
 KAON_KERNEL(256, 2)
-short_add_bf16(const kernels::ProductList list, const float *scalars) {
+outer_symmetric_add_diagonal_bf16(const kernels::ProductList list,
+                                  const double *scalars) {
+  using namespace kernels;
+  runGemm<OuterLoop<bf16>, WithDiagonal<bf16, Addend::matrix>>(list, scalars);
+}
+KAON_KERNEL(256, 2)
+short_add_bf16(const kernels::ProductList list, const double *scalars) {
   using namespace kernels;
   runGemm<ShortLoop<bf16>, WithAddend<bf16, false>>(list, scalars);
 }
 KAON_KERNEL(256, 2)
-tall_symmetric_bf16(const kernels::ProductList list, const float *scalars) {
+tall_symmetric_bf16(const kernels::ProductList list, const double *scalars) {
   using namespace kernels;
   runGemm<TallLoop<bf16>, Plain<bf16, true>>(list, scalars);
 }
 KAON_KERNEL(256, 2)
-tall_dense_bf16(const kernels::ProductList list, const float *scalars) {
+tall_dense_bf16(const kernels::ProductList list, const double *scalars) {
   using namespace kernels;
   runGemm<TallLoop<bf16>, Plain<bf16, false>>(list, scalars);
 }
 KAON_KERNEL(256, 2)
-short_apply_bf16_f32(const kernels::ProductList list, const float *scalars) {
+short_apply_bf16_f32(const kernels::ProductList list, const double *scalars) {
   using namespace kernels;
   runGemm<ShortLoop<bf16>, Apply<bf16, float>>(list, scalars);
 }
 KAON_KERNEL(256, 2)
-short_apply_f16_bf16(const kernels::ProductList list, const float *scalars) {
+short_apply_f16_bf16(const kernels::ProductList list, const double *scalars) {
   using namespace kernels;
   runGemm<ShortLoop<f16>, Apply<f16, bf16>>(list, scalars);
 }

@@ -279,12 +279,15 @@ bool giveRound(Threads &threads, Schedule::Order order, std::mt19937 &random) {
   if (order == Schedule::shuffled) {
     std::shuffle(threads.begin(), threads.end(), random);
   }
-  if (order != Schedule::warpByWarp) {
+  if (order != Schedule::warpByWarp && order != Schedule::lastWarpFirst) {
     return giveTurns(threads.begin(), threads.end());
   }
   bool progress = false;
-  for (auto warp = threads.begin(); warp != threads.end(); warp += numLanes) {
-    while (giveTurns(warp, warp + numLanes)) {
+  auto numWarps = static_cast<ptrdiff_t>(threads.size()) / numLanes;
+  for (ptrdiff_t i = 0; i < numWarps; ++i) {
+    ptrdiff_t warp = order == Schedule::warpByWarp ? i : numWarps - 1 - i;
+    auto first = threads.begin() + warp * numLanes;
+    while (giveTurns(first, first + numLanes)) {
       progress = true;
     }
   }
@@ -440,6 +443,8 @@ std::string Schedule::str() const {
     return "shuffled " + std::to_string(seed);
   case warpByWarp:
     return "warp by warp";
+  case lastWarpFirst:
+    return "last warp first";
   }
   return "unknown";
 }

@@ -43,9 +43,15 @@ struct Fault : std::runtime_error {
 
 /// The order in which the threads that can run get their turns: all of the
 /// block in rounds, forward, in reverse or shuffled anew for each round; or one
-/// warp as far as it gets before the next one.
+/// warp as far as it gets before the next one, from the first or from the last.
 struct Schedule {
-  enum Order { forward, reverse, shuffled, warpByWarp } order = forward;
+  enum Order {
+    forward,
+    reverse,
+    shuffled,
+    warpByWarp,
+    lastWarpFirst
+  } order = forward;
   unsigned seed = 0;
 
   std::string str() const;
@@ -55,7 +61,8 @@ struct Schedule {
 constexpr Schedule schedules[] = {{Schedule::forward},
                                   {Schedule::reverse},
                                   {Schedule::shuffled, 1},
-                                  {Schedule::warpByWarp}};
+                                  {Schedule::warpByWarp},
+                                  {Schedule::lastWarpFirst}};
 
 struct LaunchSize {
   uint32_t blocks;
