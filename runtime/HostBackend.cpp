@@ -13,6 +13,13 @@
 
 using namespace kaon::runtime;
 
+// Products divide their tiles in turn, so that threads which run side by side
+// read the same panels. All other kernels read memory once.
+static ThreadPool::Claim claimOf(Schedule schedule) {
+  return schedule == Schedule::Matmul ? ThreadPool::Claim::InTurn
+                                      : ThreadPool::Claim::InShares;
+}
+
 // Elements of a gradient that one thread looks at before it takes more.
 static constexpr int64_t finiteCheckElements = 16384;
 
@@ -223,9 +230,10 @@ void HostBackend::run(const Launch &launch,
                         isElementwise ? std::span<const KaonBuffer>(reshaped)
                                       : std::span<const KaonBuffer>(),
                         unit};
-  session->run(numItems, grain, [&](int64_t begin, int64_t end, int) {
-    hostLaunch.runItems(begin, end);
-  });
+  session->run(
+      numItems, grain,
+      [&](int64_t begin, int64_t end, int) { hostLaunch.runItems(begin, end); },
+      claimOf(schedule));
 }
 
 int64_t HostBackend::countNonFinite(std::span<const BoundGradient> gradients) {
@@ -268,7 +276,7 @@ int64_t HostBackend::countNonFinite(std::span<const BoundGradient> gradients) {
     }
     return false;
   };
-  session->run(numItems, /*grain=*/4, [&](int64_t begin, int64_t end, int) {
+  auto checkItems = [&](int64_t begin, int64_t end, int) {
     auto ends = itemEnds.begin();
     size_t index =
         std::upper_bound(ends, ends + gradients.size(), begin) - ends;
@@ -281,7 +289,8 @@ int64_t HostBackend::countNonFinite(std::span<const BoundGradient> gradients) {
         isNonFinite[index].store(true, std::memory_order_relaxed);
       }
     }
-  });
+  };
+  session->run(numItems, /*grain=*/4, checkItems, ThreadPool::Claim::InShares);
 
   int64_t count = 0;
   for (size_t i = 0; i < gradients.size(); ++i) {

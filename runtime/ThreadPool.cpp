@@ -253,12 +253,15 @@ void ThreadPool::work() {
 }
 
 void ThreadPool::participate(int slot) {
-  while (true) {
-    int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
-    if (begin >= total) {
-      return;
+  for (int i = 0; i < numShares; ++i) {
+    Share &share = shares[(slot + i) % numShares];
+    while (true) {
+      int64_t begin = share.next.fetch_add(grain, std::memory_order_relaxed);
+      if (begin >= share.end) {
+        break;
+      }
+      body(context, begin, std::min(begin + grain, share.end), slot);
     }
-    body(context, begin, std::min(begin + grain, total), slot);
   }
 }
 
@@ -270,7 +273,7 @@ ThreadPool::Session::Session(int wanted)
 }
 
 void ThreadPool::Session::run(int64_t total, int64_t grain, Body body,
-                              void *context) {
+                              void *context, Claim claim) {
   if (total <= 0) {
     return;
   }
@@ -282,15 +285,24 @@ void ThreadPool::Session::run(int64_t total, int64_t grain, Body body,
   }
   pool->body = body;
   pool->context = context;
-  pool->total = total;
   pool->grain = grain;
   pool->floatControl = readFloatControl();
-  pool->next.store(0, std::memory_order_relaxed);
   pool->left.store(0, std::memory_order_relaxed);
 
   int64_t numPieces = (total - 1) / grain + 1;
-  uint64_t mostHelpers =
-      static_cast<uint64_t>(std::min<int64_t>(threads, numPieces)) - 1;
+  int64_t mostThreads = std::min<int64_t>(threads, numPieces);
+  int64_t numShares = claim == Claim::InShares ? mostThreads : 1;
+  // The first shares get a piece more where they cannot be equal.
+  int64_t least = numPieces / numShares, longer = numPieces % numShares;
+  int64_t position = 0;
+  for (int64_t i = 0; i < numShares; ++i) {
+    Share &share = pool->shares[i];
+    share.next.store(position, std::memory_order_relaxed);
+    position += (least + (i < longer ? 1 : 0)) * grain;
+    share.end = std::min(position, total);
+  }
+  pool->numShares = static_cast<int>(numShares);
+  uint64_t mostHelpers = static_cast<uint64_t>(mostThreads) - 1;
   uint64_t previous = generation(pool->state.load(std::memory_order_relaxed));
   pool->state.store(openState(previous + 1, mostHelpers),
                     std::memory_order_seq_cst);

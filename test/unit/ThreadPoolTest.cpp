@@ -23,6 +23,7 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #if defined(__SSE__)
@@ -146,20 +147,25 @@ TEST_F(ThreadPoolTest, SaysOnceThatThreadsCannotBeStarted) {
 }
 
 TEST_F(ThreadPoolTest, CoversEveryItemOnce) {
-  for (int64_t count : {1, 2, 7, 64, 1000}) {
-    for (int64_t grain : {1, 3, 64, 5000}) {
-      std::vector<std::atomic<int>> visits(count);
-      ThreadPool::Session session(4);
-      session.run(count, grain, [&](int64_t begin, int64_t end, int) {
-        EXPECT_EQ(begin % grain, 0);
-        EXPECT_LE(end - begin, grain);
-        for (int64_t i = begin; i < end; ++i) {
-          ++visits[i];
+  for (auto claim : {ThreadPool::Claim::InTurn, ThreadPool::Claim::InShares}) {
+    for (int64_t count : {1, 2, 7, 64, 1000}) {
+      for (int64_t grain : {1, 3, 64, 5000}) {
+        std::vector<std::atomic<int>> visits(count);
+        ThreadPool::Session session(4);
+        session.run(
+            count, grain,
+            [&](int64_t begin, int64_t end, int) {
+              EXPECT_EQ(begin % grain, 0);
+              EXPECT_LE(end - begin, grain);
+              for (int64_t i = begin; i < end; ++i) {
+                ++visits[i];
+              }
+            },
+            claim);
+        for (int64_t i = 0; i < count; ++i) {
+          ASSERT_EQ(visits[i], 1)
+              << "item " << i << " of " << count << " by " << grain;
         }
-      });
-      for (int64_t i = 0; i < count; ++i) {
-        ASSERT_EQ(visits[i], 1)
-            << "item " << i << " of " << count << " by " << grain;
       }
     }
   }
@@ -202,6 +208,51 @@ TEST_F(ThreadPoolTest, WorkersTakePart) {
   });
   EXPECT_EQ(threads.size(), 2u);
   EXPECT_TRUE(threads.count(std::this_thread::get_id()));
+}
+
+/// Where each of two threads begins in a job of 11 pieces of 10 items.
+static std::pair<int64_t, int64_t> firstItems(ThreadPool::Claim claim) {
+  std::atomic<int> arrived{0};
+  std::atomic<int64_t> first[2] = {-1, -1};
+  ThreadPool::Session session(2);
+  session.run(
+      101, 10,
+      [&](int64_t begin, int64_t, int slot) {
+        if (first[slot] == -1) {
+          first[slot] = begin;
+          ++arrived;
+          while (arrived < 2) {
+            std::this_thread::yield();
+          }
+        }
+      },
+      claim);
+  return std::minmax({first[0].load(), first[1].load()});
+}
+
+TEST_F(ThreadPoolTest, ThreadsClaimInTurnOrInShares) {
+  using Places = std::pair<int64_t, int64_t>;
+  EXPECT_EQ(firstItems(ThreadPool::Claim::InTurn), Places(0, 10));
+  EXPECT_EQ(firstItems(ThreadPool::Claim::InShares), Places(0, 60));
+}
+
+TEST_F(ThreadPoolTest, ThreadsFinishTheSharesOfOthers) {
+  // The first thread to arrive waits until all other items are done.
+  std::atomic<int64_t> done{0};
+  std::atomic<bool> isTaken{false};
+  ThreadPool::Session session(2);
+  session.run(
+      100, 1,
+      [&](int64_t, int64_t, int) {
+        if (!isTaken.exchange(true)) {
+          while (done < 99) {
+            std::this_thread::yield();
+          }
+        }
+        ++done;
+      },
+      ThreadPool::Claim::InShares);
+  EXPECT_EQ(done, 100);
 }
 
 TEST_F(ThreadPoolTest, StaysCorrectOverManyShortJobs) {
