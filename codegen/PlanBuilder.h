@@ -14,8 +14,9 @@
 namespace kaon {
 
 /// The plan of the module's one program. Kernels are referred to by name:
-/// outlined ones by their symbol, library ones as codegen/cpu/PackedLayout.h
-/// calls them. Emits an error at the op that has no place in a plan.
+/// on the CPU outlined ones by their symbol and library ones as
+/// codegen/cpu/PackedLayout.h calls them, on CUDA as codegen/cuda/LaunchShape.h
+/// says. Emits an error at the op that has no place in a plan.
 mlir::FailureOr<runtime::StepPlan> buildStepPlan(mlir::ModuleOp module);
 
 } // namespace kaon

@@ -76,6 +76,12 @@ bool isUpdate(mlir::func::FuncOp function);
 /// The schedule of a function that is an outlined kernel, else none.
 std::optional<Schedule> getKernelSchedule(mlir::func::FuncOp function);
 
+/// The function that a launch runs; null if there is none.
+mlir::func::FuncOp getKernel(LaunchOp op);
+
+/// Largest sizes among the matrices of a launch: what its kernel runs over.
+std::array<int64_t, 2> getLaunchSizes(LaunchOp op);
+
 /// The role of an argument, if it has one.
 std::optional<Role> getArgumentRole(mlir::func::FuncOp function,
                                     unsigned index);
@@ -91,11 +97,25 @@ llvm::SmallVector<unsigned> getArgumentsWithRole(mlir::func::FuncOp function,
 // Memory
 //===----------------------------------------------------------------------===//
 
-/// Alignment of buffers in the workspace in bytes: one cache line.
-inline constexpr int64_t bufferAlignment = 64;
-
 /// Bytes of a matrix of static shape, stored without gaps.
 int64_t getMatrixBytes(mlir::RankedTensorType type);
+
+/// How matrices lie in the workspace, which depends on the module's target.
+struct WorkspaceLayout {
+  /// Buffers start at multiples of this many bytes.
+  int64_t alignment;
+  /// Rows of 16-bit elements start at multiples of this many elements.
+  int64_t halfPitchUnit;
+
+  /// The layout of the module that an op is in.
+  static WorkspaceLayout get(mlir::Operation *op);
+
+  /// Elements from one row to the next.
+  int64_t getPitch(mlir::RankedTensorType type) const;
+
+  /// Bytes of a matrix of static shape.
+  int64_t getBytes(mlir::RankedTensorType type) const;
+};
 
 /// Whether an op's result shares its operand's memory.
 bool isView(mlir::Operation *op);
@@ -105,7 +125,9 @@ mlir::Value getViewed(mlir::Value value);
 
 /// Whether an op may write a result over one of its operands, because it has
 /// read each element before it writes it: a launch over an operand of the
-/// result's type, a product over its addend, if no other operand lies there.
+/// result's type, a product over its addend, its epilogue over the parameter,
+/// if no other operand lies there. On CUDA, a kernel that walks over a row
+/// several times stores what it knows early: no later walk may load from there.
 bool mayOverwrite(mlir::OpOperand &operand, mlir::OpResult result);
 
 /// An argument that an update replaces, and where it lives.
@@ -136,8 +158,9 @@ int64_t getMovedBytes(mlir::Operation *op);
 int64_t countKernelFlops(mlir::func::FuncOp kernel,
                          llvm::ArrayRef<int64_t> sizes);
 
-/// Floating-point operations of a product and its epilogue. A symmetric result
-/// counts the elements on and below the diagonal only.
+/// Floating-point operations of a product, its scaling, its sum and its
+/// epilogue. A symmetric result counts the elements on and below the diagonal
+/// only.
 int64_t countProductFlops(MatmulOp product);
 
 } // namespace kaon

@@ -6,12 +6,40 @@
 //===----------------------------------------------------------------------===//
 
 #include "dialect/Kaon.h"
+#include "dialect/RowPasses.h"
 
 using namespace mlir;
 using namespace kaon;
 
 static bool isMatrix(Value value) {
   return isa<RankedTensorType>(value.getType());
+}
+
+//===----------------------------------------------------------------------===//
+// Layout of the workspace
+//===----------------------------------------------------------------------===//
+
+static bool isHalf(RankedTensorType type) {
+  return type.getElementTypeBitWidth() == 16;
+}
+
+WorkspaceLayout WorkspaceLayout::get(Operation *op) {
+  if (getCudaTarget(op)) {
+    // What a GPU loads in one go, and the pieces that products copy rows in.
+    return {/*alignment=*/256, /*halfPitchUnit=*/8};
+  }
+  // One cache line.
+  return {/*alignment=*/64, /*halfPitchUnit=*/1};
+}
+
+int64_t WorkspaceLayout::getPitch(RankedTensorType type) const {
+  int64_t columns = type.getDimSize(1);
+  return isHalf(type) ? llvm::alignTo(columns, halfPitchUnit) : columns;
+}
+
+int64_t WorkspaceLayout::getBytes(RankedTensorType type) const {
+  return type.getDimSize(0) * getPitch(type) *
+         (type.getElementTypeBitWidth() / 8);
 }
 
 //===----------------------------------------------------------------------===//
@@ -30,14 +58,32 @@ Value kaon::getViewed(Value value) {
   return value;
 }
 
+/// Whether a launch loads each element of an operand before it stores that of a
+/// result.
+static bool loadsBeforeItStores(LaunchOp op, unsigned operand,
+                                unsigned result) {
+  // Kernels of the CPU store all results of a row last.
+  func::FuncOp kernel = getCudaTarget(op) ? getKernel(op) : func::FuncOp();
+  if (!kernel || getKernelSchedule(kernel) != Schedule::Rows) {
+    return true;
+  }
+  RowPasses passes(kernel, RowPasses::Mode::Keep);
+  return !passes.isKeepable() || passes.mayStoreOver(result, operand);
+}
+
 bool kaon::mayOverwrite(OpOperand &operand, OpResult result) {
   Operation *op = operand.getOwner();
   if (operand.get().getType() != result.getType()) {
     return false;
   }
-  bool elementByElement = isa<LaunchOp>(op);
-  if (auto product = dyn_cast<MatmulOp>(op)) {
-    elementByElement = operand.get() == product.getAddend();
+  bool elementByElement = false;
+  if (auto launch = dyn_cast<LaunchOp>(op)) {
+    elementByElement = loadsBeforeItStores(launch, operand.getOperandNumber(),
+                                           result.getResultNumber());
+  } else if (auto product = dyn_cast<MatmulOp>(op)) {
+    elementByElement =
+        operand.get() ==
+        (product.getEpilogue() ? product.getParam() : product.getAddend());
   }
   // Another operand in the same memory is read in another order.
   return elementByElement &&
@@ -104,8 +150,8 @@ namespace {
 class BufferChecker {
 public:
   BufferChecker(func::FuncOp update, int64_t workspace)
-      : update(update), workspace(workspace),
-        targets(getUpdateTargets(update)) {}
+      : update(update), layout(WorkspaceLayout::get(update)),
+        workspace(workspace), targets(getUpdateTargets(update)) {}
 
   LogicalResult check();
 
@@ -126,10 +172,10 @@ private:
     Value value;
   };
 
-  static Place getPlace(BufferAttr buffer, Value value) {
+  Place getPlace(BufferAttr buffer, Value value) const {
     int64_t offset = buffer.getOffset(), size = 1;
     if (buffer.getKind() == BufferKind::Workspace) {
-      size = getMatrixBytes(cast<RankedTensorType>(value.getType()));
+      size = layout.getBytes(cast<RankedTensorType>(value.getType()));
     }
     return {buffer.getKind(), offset, offset + size};
   }
@@ -147,8 +193,10 @@ private:
   }
   LogicalResult execute(Operation *op);
   LogicalResult checkFits(OpResult result, BufferAttr buffer) const;
+  LogicalResult checkRows(MatmulOp product, BufferAttr result) const;
 
   func::FuncOp update;
+  WorkspaceLayout layout;
   int64_t workspace;
   SmallVector<UpdateTarget> targets;
   SmallVector<Entry> memory;
@@ -163,12 +211,12 @@ LogicalResult BufferChecker::checkFits(OpResult result,
   if (buffer.getKind() == BufferKind::Workspace) {
     Place place = getPlace(buffer, result);
     // An offset that is near the largest number would wrap around.
-    if (place.begin % bufferAlignment != 0 || place.end < place.begin ||
+    if (place.begin % layout.alignment != 0 || place.end < place.begin ||
         place.end > workspace) {
       return op->emitOpError()
              << "writes result #" << result.getResultNumber() << " to bytes ["
              << place.begin << ", " << place.end << "), which are not aligned "
-             << "to " << bufferAlignment << " or not within the workspace of "
+             << "to " << layout.alignment << " or not within the workspace of "
              << workspace << " bytes";
     }
     return success();
@@ -187,6 +235,31 @@ LogicalResult BufferChecker::checkFits(OpResult result,
            << result.getType() << " over argument #"
            << target->argument.getArgNumber() << " of type "
            << target->argument.getType();
+  }
+  return success();
+}
+
+/// Verifies that a product in half precision finds rows that it can copy in
+/// whole pieces: the caller's matrices may start anywhere.
+LogicalResult BufferChecker::checkRows(MatmulOp product,
+                                       BufferAttr result) const {
+  auto isInWorkspace = [&](Value value) {
+    const Entry *entry = find(value);
+    return entry && entry->place.kind == BufferKind::Workspace;
+  };
+  for (OpOperand &operand : product->getOpOperands()) {
+    bool isRead = llvm::is_contained(
+        {product.getLhs(), product.getRhs(), product.getAddend()},
+        operand.get());
+    if (isRead && !isInWorkspace(operand.get())) {
+      return product.emitOpError()
+             << "expects operand #" << operand.getOperandNumber()
+             << " in the workspace, where rows are aligned";
+    }
+  }
+  if (!product.getEpilogue() && result.getKind() != BufferKind::Workspace) {
+    return product.emitOpError()
+           << "expects its result in the workspace, where rows are aligned";
   }
   return success();
 }
@@ -216,6 +289,12 @@ LogicalResult BufferChecker::execute(Operation *op) {
       return op->emitOpError() << "is a view, but not of its operand's memory";
     }
     return success();
+  }
+
+  auto product = dyn_cast<MatmulOp>(op);
+  if (product && isHalf(product.getLhs().getType()) &&
+      failed(checkRows(product, cast<BufferAttr>(buffers[0])))) {
+    return failure();
   }
 
   SmallVector<Entry> written;

@@ -52,9 +52,18 @@ int64_t kaon::countKernelFlops(func::FuncOp kernel, ArrayRef<int64_t> sizes) {
   return flops;
 }
 
+static int64_t countEpilogueFlops(MatmulOp product) {
+  auto kernel = product.getEpilogue()
+                    ? SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
+                          product, product.getEpilogueAttr())
+                    : func::FuncOp();
+  auto [m, n, k] = product.getProductSizes();
+  return kernel ? countKernelFlops(kernel, {m, n}) : 0;
+}
+
 int64_t kaon::countProductFlops(MatmulOp product) {
   auto [m, n, k] = product.getProductSizes();
   int64_t elements = product.getSymmetric() ? n * (n + 1) / 2 : m * n;
   return 2 * elements * k + (product.getAlpha() ? elements : 0) +
-         (product.getAddend() ? 2 * elements : 0);
+         (product.getAddend() ? 2 * elements : 0) + countEpilogueFlops(product);
 }

@@ -171,6 +171,21 @@ std::optional<Schedule> kaon::getKernelSchedule(func::FuncOp function) {
   return std::nullopt;
 }
 
+func::FuncOp kaon::getKernel(LaunchOp op) {
+  return SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(op,
+                                                            op.getKernelAttr());
+}
+
+std::array<int64_t, 2> kaon::getLaunchSizes(LaunchOp op) {
+  std::array<int64_t, 2> sizes{1, 1};
+  for (Type type : llvm::concat<const Type>(op.getInputs().getTypes(),
+                                            op.getResultTypes())) {
+    ArrayRef<int64_t> shape = cast<RankedTensorType>(type).getShape();
+    sizes = {std::max(sizes[0], shape[0]), std::max(sizes[1], shape[1])};
+  }
+  return sizes;
+}
+
 std::optional<Role> kaon::getArgumentRole(func::FuncOp function,
                                           unsigned index) {
   if (auto role = function.getArgAttrOfType<RoleAttr>(

@@ -10,6 +10,7 @@
 include "dialect/KaonAttrs.td"
 include "dialect/KaonDialect.td"
 include "mlir/IR/OpAsmInterface.td"
+include "mlir/IR/SymbolInterfaces.td"
 include "mlir/Interfaces/ControlFlowInterfaces.td"
 include "mlir/Interfaces/InferTypeOpInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
@@ -230,7 +231,8 @@ def Kaon_TransposeOp : Kaon_MathOp<"transpose", [InferTypeOpAdaptor], Kaon_PureU
   }];
 }
 
-def Kaon_MatmulOp : Kaon_MathOp<"matmul", [AttrSizedOperandSegments], Kaon_PureUntilPlanned> {
+def Kaon_MatmulOp : Kaon_MathOp<"matmul", [
+    AttrSizedOperandSegments, DeclareOpInterfaceMethods<SymbolUserOpInterface>], Kaon_PureUntilPlanned> {
   let summary = "Matrix product with optional transpositions and epilogue";
   let description = [{
     `result = alpha * op(lhs) op(rhs) + beta * addend`, where `op` transposes if
@@ -251,6 +253,15 @@ def Kaon_MatmulOp : Kaon_MathOp<"matmul", [AttrSizedOperandSegments], Kaon_PureU
     those overflow and cancel, the result is not what scaling the sum would give. A
     symmetric result is exactly symmetric.
 
+    Operands, addend and result may be of a 16-bit type (`kaon-narrow-products`):
+    products of elements are exact and are accumulated in f32, in the order that the
+    hardware has; alpha, beta and the addend join in f32, and the result is rounded
+    once.
+
+    With an `epilogue`, the product is not stored. It is handed in f32, before it is
+    rounded, to an elementwise kernel `(product, parameter, scalars) -> new parameter`,
+    whose result takes the product's place (`kaon-fuse-product-epilogue`).
+
     Example:
 
     ```mlir
@@ -258,23 +269,30 @@ def Kaon_MatmulOp : Kaon_MathOp<"matmul", [AttrSizedOperandSegments], Kaon_PureU
         : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x4xf32>
     %e = kaon.matmul %d, %a alpha %x beta %y %c
         : (tensor<4x4xf32>, tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xf32>
+    %w1 = kaon.matmul %f, %g epilogue @kernel_x(%w : tensor<4x6xf32>) scalars(%lr)
+        : (tensor<4x4xbf16>, tensor<4x6xbf16>) -> tensor<4x6xf32>
     ```
   }];
   let arguments = (ins
-      Arg<Kaon_Matrix, "The left operand.">:$lhs,
-      Arg<Kaon_Matrix, "The right operand.">:$rhs,
+      Arg<Kaon_StorageMatrix, "The left operand.">:$lhs,
+      Arg<Kaon_StorageMatrix, "The right operand.">:$rhs,
       Arg<Optional<F64>, "Factor of the product, one if absent.">:$alpha,
       Arg<Optional<F64>, "Factor of the addend.">:$beta,
-      Arg<Optional<Kaon_Matrix>, "The matrix that is added.">:$addend,
+      Arg<Optional<Kaon_StorageMatrix>, "The matrix that is added.">:$addend,
+      Arg<Optional<Kaon_StorageMatrix>, "The parameter that the epilogue changes.">:$param,
+      Arg<Variadic<F64>, "Host scalars of the epilogue.">:$scalars,
       Arg<UnitAttr, "Whether the left operand is transposed.">:$transpose_a,
       Arg<UnitAttr, "Whether the right operand is transposed.">:$transpose_b,
       Arg<UnitAttr, "Whether the result is known to be symmetric.">:$symmetric,
+      Arg<OptionalAttr<FlatSymbolRefAttr>, "The kernel function of the epilogue.">:$epilogue,
       Arg<OptionalAttr<DenseI64ArrayAttr>, "m, n and k of packed operands.">:$sizes);
-  let results = (outs Res<Kaon_Matrix, "The product.">:$result);
+  let results = (outs Res<Kaon_StorageMatrix, "The product, or the new parameter.">:$result);
   let assemblyFormat = [{
     $lhs `,` $rhs (`transpose_a` $transpose_a^)? (`transpose_b` $transpose_b^)?
     (`symmetric` $symmetric^)? (`packed` `sizes` $sizes^)?
-    (`alpha` $alpha^)? (`beta` $beta^ $addend)? attr-dict
+    (`alpha` $alpha^)? (`beta` $beta^ $addend)?
+    (`epilogue` $epilogue^ `(` $param `:` type($param) `)`)?
+    (`scalars` `(` $scalars^ `)`)? attr-dict
     `:` `(` type($lhs) `,` type($rhs) (`,` type($addend)^)? `)` `->` type($result)
   }];
   let hasVerifier = 1;
@@ -282,7 +300,11 @@ def Kaon_MatmulOp : Kaon_MathOp<"matmul", [AttrSizedOperandSegments], Kaon_PureU
   let builders = [
     OpBuilder<(ins "::mlir::Value":$lhs, "::mlir::Value":$rhs,
                    CArg<"bool", "false">:$transposeA, CArg<"bool", "false">:$transposeB,
-                   CArg<"bool", "false">:$symmetric)>
+                   CArg<"bool", "false">:$symmetric)>,
+    // A product with operands as they are and without an epilogue.
+    OpBuilder<(ins "::mlir::Type":$result, "::mlir::Value":$lhs, "::mlir::Value":$rhs,
+                   "::mlir::Value":$alpha, "::mlir::Value":$beta, "::mlir::Value":$addend,
+                   "bool":$transposeA, "bool":$transposeB, "bool":$symmetric)>
   ];
   let extraClassDeclaration = [{
     /// Whether the operands are packed panels.

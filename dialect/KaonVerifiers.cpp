@@ -212,6 +212,10 @@ LogicalResult BroadcastOp::verify() {
   return success();
 }
 
+static bool isHalf(RankedTensorType type) {
+  return isa<BFloat16Type, Float16Type>(type.getElementType());
+}
+
 /// Verifies that packed slivers have room for `count` vectors of length
 /// `depth`. How wide slivers are and how they are padded is the target's
 /// business.
@@ -229,62 +233,104 @@ static LogicalResult verifyPackedType(RankedTensorType type, int64_t count,
                      << formatShape(type.getShape());
 }
 
-LogicalResult MatmulOp::verify() {
-  auto error = [&] { return emitOpError(); };
-  RankedTensorType lhs = getLhs().getType(), rhs = getRhs().getType();
-  RankedTensorType result = getResult().getType();
-  if (failed(verifySameElementType(rhs, lhs, "a right operand", error)) ||
-      failed(verifySameElementType(result, lhs, "a result", error)) ||
-      failed(verifyBoundedSizes(result, error))) {
-    return failure();
-  }
-
-  if (std::optional<ArrayRef<int64_t>> sizes = getSizes()) {
+/// Verifies the shapes of operands as they lie in memory, or packed.
+static LogicalResult verifyProductShapes(MatmulOp op, EmitErrorFn error) {
+  RankedTensorType lhs = op.getLhs().getType(), rhs = op.getRhs().getType();
+  bool transposeA = op.getTransposeA(), transposeB = op.getTransposeB();
+  if (std::optional<ArrayRef<int64_t>> sizes = op.getSizes()) {
     if (sizes->size() != 3 ||
         llvm::any_of(*sizes, [](int64_t size) { return size <= 0; })) {
       return error() << "expects 3 positive sizes (m, n, k), but got ["
                      << *sizes << "]";
     }
-    if (getTransposeA() || getTransposeB()) {
+    if (transposeA || transposeB) {
       return error() << "expects packed operands without transposition: "
                         "kaon.pack transposes";
     }
-    auto [m, n, k] = getProductSizes();
+    if (isHalf(lhs)) {
+      return error() << "expects packed operands of f32 or f64, but got "
+                     << lhs.getElementType();
+    }
+    auto [m, n, k] = op.getProductSizes();
     if (failed(verifyPackedType(lhs, m, k, "left slivers", error)) ||
         failed(verifyPackedType(rhs, n, k, "right slivers", error))) {
       return failure();
     }
-  } else {
-    int64_t leftDepth = lhs.getDimSize(getTransposeA() ? 0 : 1);
-    int64_t rightDepth = rhs.getDimSize(getTransposeB() ? 1 : 0);
-    if (leftDepth != rightDepth) {
-      return error() << "expects operands whose inner dimensions agree, but "
-                        "got "
-                     << formatShape(lhs.getShape())
-                     << (getTransposeA() ? " transposed" : "") << " and "
-                     << formatShape(rhs.getShape())
-                     << (getTransposeB() ? " transposed" : "");
-    }
+  } else if (lhs.getDimSize(transposeA ? 0 : 1) !=
+             rhs.getDimSize(transposeB ? 1 : 0)) {
+    return error() << "expects operands whose inner dimensions agree, but got "
+                   << formatShape(lhs.getShape())
+                   << (transposeA ? " transposed" : "") << " and "
+                   << formatShape(rhs.getShape())
+                   << (transposeB ? " transposed" : "");
   }
-
-  auto [m, n, k] = getProductSizes();
+  auto [m, n, k] = op.getProductSizes();
+  RankedTensorType result = op.getResult().getType();
   if (result.getShape() != ArrayRef<int64_t>{m, n}) {
     return error() << "expects a result of shape " << formatShape({m, n})
                    << ", but got " << formatShape(result.getShape());
   }
-  if (getSymmetric() && m != n) {
+  if (op.getSymmetric() && m != n) {
     return error() << "expects a symmetric result to be square, but got "
                    << formatShape(result.getShape());
+  }
+  return success();
+}
+
+/// Verifies that:
+/// - an epilogue comes with the parameter, and scalars only with an epilogue
+/// - the product is of a 16-bit type, not symmetric, and becomes the parameter
+static LogicalResult verifyEpilogue(MatmulOp op, EmitErrorFn error) {
+  if (!op.getEpilogue()) {
+    if (op.getParam() || !op.getScalars().empty()) {
+      return error() << "expects a parameter and scalars with an epilogue "
+                        "only";
+    }
+    return success();
+  }
+  if (!op.getParam()) {
+    return error() << "expects an epilogue to have a parameter";
+  }
+  if (op.getParam().getType() != op.getResult().getType()) {
+    return error() << "expects the type of the result "
+                   << op.getResult().getType()
+                   << " for the parameter of the epilogue, but got "
+                   << op.getParam().getType();
+  }
+  if (!isHalf(op.getLhs().getType())) {
+    return error() << "expects operands of bf16 or f16 for a product with an "
+                      "epilogue, but got "
+                   << op.getLhs().getType().getElementType();
+  }
+  if (op.getSymmetric()) {
+    return error() << "expects a product with an epilogue not to be symmetric: "
+                      "nothing mirrors the parameter";
+  }
+  return success();
+}
+
+LogicalResult MatmulOp::verify() {
+  auto error = [&] { return emitOpError(); };
+  RankedTensorType lhs = getLhs().getType(), result = getResult().getType();
+  if (failed(verifySameElementType(getRhs().getType(), lhs, "a right operand",
+                                   error)) ||
+      (!getEpilogue() &&
+       failed(verifySameElementType(result, lhs, "a result", error))) ||
+      failed(verifyBoundedSizes(result, error)) ||
+      failed(verifyProductShapes(*this, error))) {
+    return failure();
   }
   if (static_cast<bool>(getBeta()) != static_cast<bool>(getAddend())) {
     return error() << "expects beta and an addend together, but got "
                    << (getBeta() ? "beta only" : "an addend only");
   }
-  if (getAddend() && getAddend().getType() != result) {
-    return error() << "expects an addend of the result's type " << result
-                   << ", but got " << getAddend().getType();
+  Type product = result.clone(lhs.getElementType());
+  if (getAddend() && getAddend().getType() != product) {
+    return error() << "expects an addend of the "
+                   << (getEpilogue() ? "product" : "result") << "'s type "
+                   << product << ", but got " << getAddend().getType();
   }
-  return success();
+  return verifyEpilogue(*this, error);
 }
 
 /// Verifies that `types` equals `expected`, one by one.
@@ -649,42 +695,85 @@ static bool matchesErasedType(Type actual, Type erased) {
                           });
 }
 
-LogicalResult LaunchOp::verifySymbolUses(SymbolTableCollection &tables) {
-  auto function =
-      tables.lookupNearestSymbolFrom<func::FuncOp>(*this, getKernelAttr());
+/// The outlined kernel that `user` refers to; null after an error.
+static func::FuncOp verifyNamesKernel(Operation *user,
+                                      SymbolTableCollection &tables,
+                                      FlatSymbolRefAttr symbol) {
+  auto function = tables.lookupNearestSymbolFrom<func::FuncOp>(user, symbol);
   if (!function) {
-    return emitOpError() << "refers to " << getKernelAttr()
-                         << ", which is not a function";
+    user->emitOpError() << "refers to " << symbol
+                        << ", which is not a function";
+    return {};
   }
   if (!getKernelSchedule(function)) {
-    InFlightDiagnostic diagnostic = emitOpError()
-                                    << "refers to " << getKernelAttr()
+    InFlightDiagnostic diagnostic = user->emitOpError()
+                                    << "refers to " << symbol
                                     << ", which is not a kernel";
     diagnostic.attachNote(function.getLoc())
         << "the function has no kaon.kernel";
-    return diagnostic;
+    return {};
   }
-  auto verifyTypes = [&](TypeRange actual, TypeRange erased,
-                         StringRef what) -> LogicalResult {
-    if (actual.size() != erased.size()) {
-      return emitOpError() << "expects " << erased.size() << " " << what
-                           << " as " << getKernelAttr() << " has, but got "
-                           << actual.size();
+  return function;
+}
+
+/// Verifies that values of types `actual` can be what a kernel calls `erased`.
+static LogicalResult verifyErasedTypes(Operation *user,
+                                       FlatSymbolRefAttr kernel,
+                                       TypeRange actual, TypeRange erased,
+                                       StringRef what) {
+  if (actual.size() != erased.size()) {
+    return user->emitOpError()
+           << "expects " << erased.size() << " " << what << " as " << kernel
+           << " has, but got " << actual.size();
+  }
+  for (auto [i, type, pattern] : llvm::enumerate(actual, erased)) {
+    if (!matchesErasedType(type, pattern)) {
+      return user->emitOpError()
+             << "expects " << what << " #" << i << " to match " << pattern
+             << " of " << kernel << ", but got " << type;
     }
-    for (auto [i, type, pattern] : llvm::enumerate(actual, erased)) {
-      if (!matchesErasedType(type, pattern)) {
-        return emitOpError()
-               << "expects " << what << " #" << i << " to match " << pattern
-               << " of " << getKernelAttr() << ", but got " << type;
-      }
-    }
-    return success();
-  };
-  if (failed(verifyTypes(getOperation()->getOperandTypes(),
-                         function.getArgumentTypes(), "operands"))) {
+  }
+  return success();
+}
+
+LogicalResult LaunchOp::verifySymbolUses(SymbolTableCollection &tables) {
+  func::FuncOp function = verifyNamesKernel(*this, tables, getKernelAttr());
+  if (!function ||
+      failed(verifyErasedTypes(*this, getKernelAttr(),
+                               getOperation()->getOperandTypes(),
+                               function.getArgumentTypes(), "operands"))) {
     return failure();
   }
-  return verifyTypes(getResultTypes(), function.getResultTypes(), "results");
+  return verifyErasedTypes(*this, getKernelAttr(), getResultTypes(),
+                           function.getResultTypes(), "results");
+}
+
+LogicalResult MatmulOp::verifySymbolUses(SymbolTableCollection &tables) {
+  FlatSymbolRefAttr symbol = getEpilogueAttr();
+  if (!symbol) {
+    return success();
+  }
+  func::FuncOp function = verifyNamesKernel(*this, tables, symbol);
+  if (!function) {
+    return failure();
+  }
+  if (getKernelSchedule(function) != Schedule::Elementwise) {
+    return emitOpError() << "expects an elementwise kernel as its epilogue, "
+                            "but "
+                         << symbol << " has the schedule "
+                         << stringifyEnum(*getKernelSchedule(function));
+  }
+  RankedTensorType result = getResult().getType();
+  SmallVector<Type> operands{result.clone(getLhs().getType().getElementType()),
+                             getParam().getType()};
+  llvm::append_range(operands, getScalars().getTypes());
+  if (failed(verifyErasedTypes(*this, symbol, operands,
+                               function.getArgumentTypes(),
+                               "operands of the epilogue"))) {
+    return failure();
+  }
+  return verifyErasedTypes(*this, symbol, result, function.getResultTypes(),
+                           "results of the epilogue");
 }
 
 //===----------------------------------------------------------------------===//

@@ -22,8 +22,9 @@ using namespace kaon;
 /// A product that only one op uses, which may therefore change it.
 static MatmulOp getOwnProduct(Value value) {
   auto product = value.getDefiningOp<MatmulOp>();
-  return product && !product.isPacked() && value.hasOneUse() ? product
-                                                             : MatmulOp();
+  bool isOwn = product && !product.isPacked() && !product.getEpilogue() &&
+               value.hasOneUse();
+  return isOwn ? product : MatmulOp();
 }
 
 /// The scale and the matrix of `scalar * matrix`, or a null scale.
@@ -87,7 +88,7 @@ static void replaceByProduct(PatternRewriter &rewriter, Operation *op,
   rewriter.replaceOpWithNewOp<MatmulOp>(
       op, op->getResult(0).getType(), product.getLhs(), product.getRhs(), alpha,
       beta, addend, product.getTransposeA(), product.getTransposeB(),
-      product.getSymmetric(), product.getSizesAttr());
+      product.getSymmetric());
   rewriter.eraseOp(product);
 }
 

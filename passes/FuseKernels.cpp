@@ -146,6 +146,30 @@ static void materializeViewedArguments(func::FuncOp update) {
   }
 }
 
+/// A product in half precision copies whole pieces of rows, which start at
+/// multiples of 16 bytes in the workspace, but not in the caller's matrices: an
+/// argument is copied first.
+static void materializeMultipliedArguments(func::FuncOp update) {
+  DenseMap<Value, Value> copies;
+  for (MatmulOp product : update.getOps<MatmulOp>()) {
+    if (product.getLhs().getType().getElementTypeBitWidth() != 16) {
+      continue;
+    }
+    for (OpOperand &operand : product->getOpOperands()) {
+      if (!getMatrixType(operand.get()) || !isa<BlockArgument>(operand.get())) {
+        continue;
+      }
+      Value &copy = copies[operand.get()];
+      if (!copy) {
+        // The first product that reads it comes before all others.
+        OpBuilder builder(product);
+        copy = createCopy(builder, product.getLoc(), operand.get());
+      }
+      operand.set(copy);
+    }
+  }
+}
+
 //===----------------------------------------------------------------------===//
 // Analysis
 //===----------------------------------------------------------------------===//
@@ -747,6 +771,7 @@ struct FuseKernelsPass : kaon::impl::FuseKernelsPassBase<FuseKernelsPass> {
     }
     eraseDeadOps(update);
     materializeViewedArguments(update);
+    materializeMultipliedArguments(update);
     build(update, FusionPlan(update));
   }
 

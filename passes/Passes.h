@@ -48,6 +48,31 @@ struct CpuPipelineOptions : mlir::PassPipelineOptions<CpuPipelineOptions> {
       llvm::cl::init(BucketPassOptions().maxConcurrentBytes)};
 };
 
+/// Matrices that may be in flight at once on a GPU: together they fill all
+/// multiprocessors in as few launches as possible, and its memory is large.
+inline constexpr int64_t cudaMaxConcurrentBytes = int64_t(1) << 30;
+
+/// Options of `kaon-cuda-schedule-pipeline`.
+struct CudaSchedulePipelineOptions
+    : mlir::PassPipelineOptions<CudaSchedulePipelineOptions> {
+  Option<int64_t> maxConcurrentBytes{
+      *this, "max-concurrent-bytes",
+      llvm::cl::desc("Bytes of matrices that may be in flight at once"),
+      llvm::cl::init(cudaMaxConcurrentBytes)};
+};
+
+/// Options of `kaon-cuda-pipeline`: those of both parts.
+struct CudaPipelineOptions : mlir::PassPipelineOptions<CudaPipelineOptions> {
+  Option<int64_t> maxPeriod{
+      *this, "max-period",
+      llvm::cl::desc("Largest number of kinds of steps a program may have"),
+      llvm::cl::init(SplitPhasesPassOptions().maxPeriod)};
+  Option<int64_t> maxConcurrentBytes{
+      *this, "max-concurrent-bytes",
+      llvm::cl::desc("Bytes of matrices that may be in flight at once"),
+      llvm::cl::init(cudaMaxConcurrentBytes)};
+};
+
 /// From what the front end wrote to one simplified function per kind of step.
 void addSimplifyPipeline(mlir::OpPassManager &pm,
                          const SimplifyPipelineOptions &options);
@@ -59,6 +84,15 @@ void addSchedulePipeline(mlir::OpPassManager &pm,
 
 /// Both of the above.
 void addCpuPipeline(mlir::OpPassManager &pm, const CpuPipelineOptions &options);
+
+/// From simplified functions to outlined kernels of a GPU with planned memory.
+/// Needs the module attribute `kaon.cuda`.
+void addCudaSchedulePipeline(mlir::OpPassManager &pm,
+                             const CudaSchedulePipelineOptions &options);
+
+/// Simplifies and schedules for a GPU.
+void addCudaPipeline(mlir::OpPassManager &pm,
+                     const CudaPipelineOptions &options);
 
 /// Registers every pass and pipeline under its command line name. May be called
 /// more than once.

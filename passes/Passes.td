@@ -192,6 +192,38 @@ def FoldMatmulEpiloguePass : Pass<"kaon-fold-matmul-epilogue", "::mlir::func::Fu
   let dependentDialects = ["::mlir::arith::ArithDialect"];
 }
 
+def NarrowProductsPass : Pass<"kaon-narrow-products", "::mlir::func::FuncOp"> {
+  let summary = "Take products in half precision (approximate)";
+  let description = [{
+    Every `f32` product takes its operands and its addend in the 16-bit type that
+    `kaon.cuda` on the module names, and gives its result in it. A matrix is rounded
+    once, where it is defined, for all products that read it; what comes from that type
+    is not rounded again. Other users of a product see its result widened. A `kaon.transpose`
+    of a 16-bit vector, which would be a view of rows with gaps, is taken in `f32`.
+
+    Example (`half = bf16`):
+
+    ```mlir
+    %a = kaon.matmul %x, %x transpose_b symmetric : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x4xf32>
+    %y = kaon.matmul %a, %x : (tensor<4x4xf32>, tensor<4x6xf32>) -> tensor<4x6xf32>
+    ```
+
+    becomes
+
+    ```mlir
+    %h = arith.truncf %x : tensor<4x6xf32> to tensor<4x6xbf16>
+    %a = kaon.matmul %h, %h transpose_b symmetric : (tensor<4x6xbf16>, tensor<4x6xbf16>) -> tensor<4x4xbf16>
+    %p = kaon.matmul %a, %h : (tensor<4x4xbf16>, tensor<4x6xbf16>) -> tensor<4x6xbf16>
+    %y = arith.extf %p : tensor<4x6xbf16> to tensor<4x6xf32>
+    ```
+
+    Numeric class: approximate. Operands and results of products have the relative
+    error of the 16-bit type, 2^-9 for `bf16` and 2^-12 for `f16`. Needs simplified
+    updates.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
 def BucketPass : Pass<"kaon-bucket", "::mlir::ModuleOp"> {
   let summary = "Group the matrices that a step handles together (bitwise)";
   let description = [{
@@ -266,6 +298,40 @@ def FuseKernelsPass : Pass<"kaon-fuse-kernels", "::mlir::func::FuncOp"> {
                            "::mlir::tensor::TensorDialect"];
 }
 
+def FuseProductEpiloguePass : Pass<"kaon-fuse-product-epilogue", "::mlir::ModuleOp"> {
+  let summary = "Let the last product change the parameter (approximate)";
+  let description = [{
+    An elementwise kernel that computes the new parameter from the old one, a 16-bit
+    product and host scalars, and nothing else, becomes the epilogue of that product:
+    the product is neither stored nor read again. The product must have no other use
+    and not be symmetric, and nothing may read the old parameter afterwards, because the
+    new one is written over it. Every epilogue is reported as a remark of category
+    `kaon-fuse-product-epilogue`.
+
+    Example:
+
+    ```mlir
+    %p = kaon.matmul %a, %x : (tensor<4x4xbf16>, tensor<4x6xbf16>) -> tensor<4x6xbf16>
+    %w1 = kaon.kernel elementwise ins(%w, %p : tensor<4x6xf32>, tensor<4x6xbf16>) scalars(%lr : f64) {
+      // widens %p
+    } -> tensor<4x6xf32>
+    return %w1 : tensor<4x6xf32>
+    ```
+
+    becomes
+
+    ```mlir
+    %w1 = kaon.matmul %a, %x epilogue @kernel_93bd1f0c52d06e4a(%w : tensor<4x6xf32>) scalars(%lr)
+        : (tensor<4x4xbf16>, tensor<4x6xbf16>) -> tensor<4x6xf32>
+    ```
+
+    Numeric class: approximate. The kernel gets the product before it is rounded to 16
+    bits, which is closer to the exact result. Needs kernels that are not outlined yet.
+  }];
+  let dependentDialects = ["::kaon::KaonDialect", "::mlir::func::FuncDialect",
+                           "::mlir::tensor::TensorDialect"];
+}
+
 def PackOperandsPass : Pass<"kaon-pack-operands", "::mlir::func::FuncOp"> {
   let summary = "Pack the operands of products (bitwise)";
   let description = [{
@@ -324,6 +390,11 @@ def PlanMemoryPass : Pass<"kaon-plan-memory", "::mlir::ModuleOp"> {
     not meet share memory; a kernel, or a product with an addend, may overwrite an
     operand of its result's shape that nobody reads later. Offsets are multiples of
     64 bytes.
+
+    For CUDA offsets are multiples of 256 bytes, and rows of 16-bit matrices start at
+    multiples of 16 bytes. What a 16-bit product reads or stores lies in the
+    workspace, since the caller's rows need not be aligned; a product with an epilogue
+    writes the new parameter over the old one.
 
     Buckets lower their concurrency until their workspaces fit into three times
     the bytes of the matrices of the program's largest bucket.

@@ -64,6 +64,31 @@ void addCpuPipeline(OpPassManager &pm, const CpuPipelineOptions &options) {
   addSchedulePipeline(pm, schedule);
 }
 
+void addCudaSchedulePipeline(OpPassManager &pm,
+                             const CudaSchedulePipelineOptions &options) {
+  pm.addNestedPass<func::FuncOp>(createNarrowProductsPass());
+  // Roundings that meet a widening of the same value go, and equal ones merge.
+  pm.addNestedPass<func::FuncOp>(createCanonicalizerPass());
+  pm.addNestedPass<func::FuncOp>(createCSEPass());
+  BucketPassOptions bucket;
+  bucket.maxConcurrentBytes = options.maxConcurrentBytes;
+  pm.addPass(createBucketPass(bucket));
+  pm.addNestedPass<func::FuncOp>(createFuseKernelsPass());
+  // What an epilogue takes is a whole kernel: it comes after they are formed.
+  pm.addPass(createFuseProductEpiloguePass());
+  pm.addPass(createOutlineKernelsPass());
+  pm.addPass(createPlanMemoryPass());
+}
+
+void addCudaPipeline(OpPassManager &pm, const CudaPipelineOptions &options) {
+  SimplifyPipelineOptions simplify;
+  simplify.maxPeriod = options.maxPeriod;
+  addSimplifyPipeline(pm, simplify);
+  CudaSchedulePipelineOptions schedule;
+  schedule.maxConcurrentBytes = options.maxConcurrentBytes;
+  addCudaSchedulePipeline(pm, schedule);
+}
+
 #define GEN_PASS_REGISTRATION
 #include "passes/Passes.h.inc"
 
@@ -79,6 +104,13 @@ void registerAllPasses() {
   PassPipelineRegistration<CpuPipelineOptions>(
       "kaon-cpu-pipeline",
       "From updates to kernels of the CPU and their memory", addCpuPipeline);
+  PassPipelineRegistration<CudaSchedulePipelineOptions>(
+      "kaon-cuda-schedule-pipeline",
+      "Narrow products, bucket, fuse, outline and plan memory for a GPU",
+      addCudaSchedulePipeline);
+  PassPipelineRegistration<CudaPipelineOptions>(
+      "kaon-cuda-pipeline", "From updates to kernels of a GPU and their memory",
+      addCudaPipeline);
 }
 
 } // namespace kaon

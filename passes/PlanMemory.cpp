@@ -34,6 +34,7 @@ class Planner {
 public:
   Planner(func::FuncOp update, Outliner &outliner)
       : update(update), outliner(outliner), targets(getUpdateTargets(update)),
+        layout(WorkspaceLayout::get(update)),
         terminator(update.getBody().front().getTerminator()) {}
 
   void plan();
@@ -56,6 +57,7 @@ private:
   func::FuncOp update;
   Outliner &outliner;
   SmallVector<UpdateTarget> targets;
+  WorkspaceLayout layout;
   Operation *terminator;
   // Maps below are looked up only, never iterated.
   DenseMap<Operation *, int64_t> position;
@@ -73,8 +75,21 @@ Value Planner::insertCopy(Value value) {
   return outliner.outline(cast<KernelOp>(copy.getDefiningOp())).getResult(0);
 }
 
+/// Whether a product in half precision stores or reads a value, for which its
+/// rows must be aligned: the caller's need not be.
+static bool needsAlignedRows(Value value) {
+  auto isHalfProduct = [](Operation *op) {
+    auto product = dyn_cast_or_null<MatmulOp>(op);
+    return product && product.getLhs().getType().getElementTypeBitWidth() == 16;
+  };
+  Operation *producer = value.getDefiningOp();
+  bool isStored =
+      isHalfProduct(producer) && !cast<MatmulOp>(producer).getEpilogue();
+  return isStored || llvm::any_of(value.getUsers(), isHalfProduct);
+}
+
 /// A result that is another argument, a view or a value returned before has to
-/// be moved by a kernel of its own.
+/// be moved by a kernel of its own, and one whose rows must be aligned.
 void Planner::copyWhatIsNotComputed() {
   for (auto [index, target] : llvm::enumerate(targets)) {
     OpOperand &returned = terminator->getOpOperand(index);
@@ -85,7 +100,7 @@ void Planner::copyWhatIsNotComputed() {
     bool isRepeated =
         llvm::is_contained(terminator->getOperands().take_front(index), value);
     if (isRepeated || isa<BlockArgument>(value) ||
-        isView(value.getDefiningOp())) {
+        isView(value.getDefiningOp()) || needsAlignedRows(value)) {
       returned.set(insertCopy(value));
     }
   }
@@ -164,8 +179,8 @@ void Planner::assignBuffers() {
         continue;
       }
       bufferOf[result] = buffers.size();
-      int64_t bytes =
-          llvm::alignTo(getMatrixBytes(getMatrixType(result)), bufferAlignment);
+      int64_t bytes = llvm::alignTo(layout.getBytes(getMatrixType(result)),
+                                    layout.alignment);
       buffers.push_back({bytes, begin, end});
     }
   }
@@ -287,7 +302,7 @@ struct PlanMemoryPass : kaon::impl::PlanMemoryPassBase<PlanMemoryPass> {
                   "kaon-outline-kernels come first";
       }
       auto product = dyn_cast<MatmulOp>(op);
-      if (product && !product.isPacked()) {
+      if (product && !product.isPacked() && !getCudaTarget(update)) {
         return op.emitOpError()
                << "reads operands that are not packed; kaon-pack-operands "
                   "comes first";

@@ -99,16 +99,6 @@ RowShape kaon::cuda::getRowShape(func::FuncOp kernel, int64_t columns,
 // Launches
 //===----------------------------------------------------------------------===//
 
-std::array<int64_t, 2> kaon::cuda::getLaunchSizes(LaunchOp op) {
-  std::array<int64_t, 2> sizes{1, 1};
-  for (Type type : llvm::concat<const Type>(op.getInputs().getTypes(),
-                                            op.getResultTypes())) {
-    ArrayRef<int64_t> shape = cast<RankedTensorType>(type).getShape();
-    sizes = {std::max(sizes[0], shape[0]), std::max(sizes[1], shape[1])};
-  }
-  return sizes;
-}
-
 /// `bf16`, `f32`.
 static std::string getKeyword(Type element) {
   std::string keyword;
@@ -117,8 +107,7 @@ static std::string getKeyword(Type element) {
 }
 
 static std::optional<LaunchShape> getShape(LaunchOp op) {
-  auto kernel = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
-      op, op.getKernelAttr());
+  func::FuncOp kernel = getKernel(op);
   std::optional<Schedule> schedule =
       kernel ? getKernelSchedule(kernel) : std::nullopt;
   CudaTargetAttr target = getCudaTarget(op);
@@ -157,7 +146,8 @@ static std::optional<LaunchShape> getShape(LaunchOp op) {
   return shape;
 }
 
-/// `matmul_bf16_transposed_rhs_symmetric_add`.
+/// `matmul_bf16_transposed_rhs_symmetric_add`; with an epilogue its hash comes
+/// last.
 static std::string getProductName(MatmulOp op) {
   std::string name =
       "matmul_" + getKeyword(op.getLhs().getType().getElementType());
@@ -170,6 +160,11 @@ static std::string getProductName(MatmulOp op) {
   append(op.getTransposeB(), "transposed_rhs");
   append(op.getSymmetric(), "symmetric");
   append(static_cast<bool>(op.getAddend()), "add");
+  if (op.getEpilogue()) {
+    StringRef epilogue = *op.getEpilogue();
+    epilogue.consume_front("kernel_");
+    append(true, epilogue);
+  }
   return name;
 }
 

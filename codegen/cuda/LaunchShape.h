@@ -60,9 +60,6 @@ struct LaunchShape {
 /// module for CUDA; none for a transpose that is a view, and for all other ops.
 std::optional<LaunchShape> getLaunchShape(mlir::Operation *op);
 
-/// Largest sizes among the matrices of a launch: what its kernel runs over.
-std::array<int64_t, 2> getLaunchSizes(LaunchOp op);
-
 } // namespace kaon::cuda
 
 #endif // KAON_CODEGEN_CUDA_LAUNCHSHAPE_H

@@ -467,18 +467,25 @@ def _matmul(frame: _Frame, op: OperationLike, operands: list[Value]) -> Sequence
         a = a.T
     if op.attributes.get("transpose_b", False):
         b = b.T
-    _, _, has_alpha, has_beta, _ = op.attributes["operandSegmentSizes"]
+    rest = iter(operands[2:])
+    has_alpha, has_beta = op.attributes["operandSegmentSizes"][2:4]
     product = a @ b
     if has_alpha:
-        product = operands[2] * product
+        product = next(rest) * product
     if has_beta:
-        beta, addend = operands[-2:]
+        beta, addend = next(rest), next(rest)
         product = product + beta * addend
     if op.attributes.get("symmetric", False):
         # Take the promise at its word, as the kernels do: a wrong one must show.
         lower = np.tril(product)
         product = lower + np.tril(product, -1).T
-    return (product,)
+    epilogue = op.attributes.get("epilogue")
+    if epilogue is None:
+        return (product,)
+    if frame.interpreter.precision == "native":
+        product = round_to(product, "f32")  # the epilogue gets the accumulator, not the 16-bit result
+    kernel = frame.interpreter.function(epilogue)
+    return frame.interpreter.call_operation(kernel, [product, *rest], (product.shape[0], product.shape[1]))
 
 
 @_handles("kaon.apply")

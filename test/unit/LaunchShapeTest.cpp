@@ -344,3 +344,34 @@ func.func @f(%x: tensor<300x1xf32>) -> tensor<1x300xf32> {
   return %y : tensor<1x300xf32>
 })"));
 }
+
+TEST(LaunchShapeTest, NamesProductsByWhatTheyDo) {
+  const char *plain = R"(
+func.func @f(%x: tensor<300x70xbf16>, %c: tensor<300x300xbf16>, %s: f64) -> tensor<300x300xbf16> {
+  %y = kaon.matmul %x, %x transpose_b symmetric beta %s %c
+      : (tensor<300x70xbf16>, tensor<300x70xbf16>, tensor<300x300xbf16>) -> tensor<300x300xbf16>
+  return %y : tensor<300x300xbf16>
+})";
+  std::optional<LaunchShape> shape = launch<MatmulOp>(plain);
+  ASSERT_TRUE(shape);
+  EXPECT_EQ(shape->name, "matmul_bf16_transposed_rhs_symmetric_add");
+  EXPECT_EQ(shape->schedule, runtime::Schedule::Matmul);
+  EXPECT_EQ(shape->sizes, (llvm::SmallVector<int64_t, 3>{300, 300, 70}));
+  EXPECT_EQ(shape->items, 6);
+  EXPECT_EQ(shape->grain, 1);
+  EXPECT_EQ(shape->sharedBytes, 49152);
+
+  shape = launch<MatmulOp>(R"(
+func.func private @kernel_0123(%p: tensor<?x?xbf16>, %w: tensor<?x?xf32>) -> tensor<?x?xf32>
+    attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  return %w : tensor<?x?xf32>
+}
+func.func @f(%x: tensor<300x70xbf16>, %a: tensor<70x70xbf16>, %w: tensor<70x300xf32>) -> tensor<70x300xf32> {
+  %y = kaon.matmul %a, %x transpose_a transpose_b epilogue @kernel_0123(%w : tensor<70x300xf32>)
+      : (tensor<70x70xbf16>, tensor<300x70xbf16>) -> tensor<70x300xf32>
+  return %y : tensor<70x300xf32>
+})");
+  ASSERT_TRUE(shape);
+  EXPECT_EQ(shape->name, "matmul_bf16_transposed_lhs_transposed_rhs_0123");
+  EXPECT_EQ(shape->items, 3);
+}

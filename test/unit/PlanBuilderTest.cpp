@@ -256,6 +256,115 @@ TEST(PlanBuilderTest, BuildsTheWholePlan) {
   EXPECT_EQ(values[apply.scalars[0]], 0.5 / 4);
 }
 
+namespace {
+
+// For a GPU: the gradient in half precision, its Gram matrix, and the product
+// that changes the parameter, which is scaled and has an addend.
+constexpr const char *cudaUpdate = R"(
+module attributes {kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 166912>} {
+func.func @muon(%w: tensor<300x70xf32> {kaon.role = #kaon.role<param>, kaon.name = "w"},
+                %g: tensor<300x70xf32> {kaon.role = #kaon.role<grad>, kaon.name = "g"},
+                %lr: f64 {kaon.role = #kaon.role<scalar>, kaon.name = "lr"},
+                %step: i64 {kaon.role = #kaon.role<step>, kaon.name = "step"})
+    -> tensor<300x70xf32> attributes {kaon.update, kaon.workspace = 53504 : i64} {
+  %two = arith.constant 2.0 : f64
+  %x = kaon.launch @kernel_a ins(%g : tensor<300x70xf32>) {kaon.buffers = [#kaon.buffer<workspace, 0>]} -> tensor<300x70xbf16>
+  %a = kaon.matmul %x, %x transpose_a symmetric {kaon.buffers = [#kaon.buffer<workspace, 43264>]}
+      : (tensor<300x70xbf16>, tensor<300x70xbf16>) -> tensor<70x70xbf16>
+  %w1 = kaon.matmul %x, %a beta %two %x epilogue @kernel_b(%w : tensor<300x70xf32>) scalars(%lr)
+      {kaon.buffers = [#kaon.buffer<param, 0>]}
+      : (tensor<300x70xbf16>, tensor<70x70xbf16>, tensor<300x70xbf16>) -> tensor<300x70xf32>
+  return %w1 : tensor<300x70xf32>
+}
+func.func private @kernel_a(%g: tensor<?x?xf32>) -> tensor<?x?xbf16> attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  %0 = arith.truncf %g : tensor<?x?xf32> to tensor<?x?xbf16>
+  return %0 : tensor<?x?xbf16>
+}
+func.func private @kernel_b(%p: tensor<?x?xbf16>, %w: tensor<?x?xf32>, %lr: f64) -> tensor<?x?xf32>
+    attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  %0 = arith.extf %p : tensor<?x?xbf16> to tensor<?x?xf32>
+  %1 = arith.subf %w, %0 : tensor<?x?xf32>
+  return %1 : tensor<?x?xf32>
+}
+kaon.program @step {
+  kaon.parameter @muon "a" scalars 0 phase 0
+  kaon.phase 0 {
+    kaon.bucket @muon parameters [0] concurrent 1
+  }
+}
+}
+)";
+
+/// The error of `cudaUpdate` with the first `from` replaced by `to`.
+std::string cudaError(const std::string &from, const std::string &to) {
+  std::string text = cudaUpdate;
+  size_t position = text.find(from);
+  EXPECT_NE(position, std::string::npos) << from;
+  return position == std::string::npos
+             ? ""
+             : build(text.replace(position, from.size(), to)).error;
+}
+
+} // namespace
+
+TEST(PlanBuilderTest, BuildsTheWholePlanForCuda) {
+  BuiltPlan built = build(cudaUpdate);
+  ASSERT_EQ(built.error, "");
+  const runtime::StepPlan &plan = *built.plan;
+  EXPECT_EQ(plan.target, runtime::Target::Cuda);
+  using Kernels = std::vector<runtime::KernelPlan>;
+  EXPECT_EQ(plan.kernels,
+            (Kernels{{"kernel_a", runtime::Schedule::Elementwise, 256},
+                     {"matmul_bf16_transposed_lhs_symmetric",
+                      runtime::Schedule::Matmul, 256},
+                     {"matmul_bf16_add_b", runtime::Schedule::Matmul, 256}}));
+  const runtime::Sequence &sequence = plan.sequences[0];
+  EXPECT_EQ(sequence.workspaceBytes, 53504);
+  ASSERT_EQ(sequence.launches.size(), 3u);
+
+  const runtime::Launch &narrow = sequence.launches[0];
+  EXPECT_EQ(narrow.items, 3);
+  EXPECT_EQ(narrow.grain, 8192);
+  EXPECT_EQ(narrow.operands[1].pitch, 72);
+  EXPECT_EQ(narrow.operands[1].bytes(), 43200);
+
+  const runtime::Launch &gram = sequence.launches[1];
+  EXPECT_EQ(gram.sizes, (std::vector<int64_t>{70, 70, 300}));
+  EXPECT_EQ(gram.items, 1);
+  EXPECT_EQ(gram.sharedBytes, 49152);
+  EXPECT_EQ(gram.operands[0], narrow.operands[1]);
+  std::vector<double> values = evaluate(sequence.program, 1, {0.25});
+  ASSERT_EQ(gram.scalars.size(), 1u);
+  EXPECT_EQ(values[gram.scalars[0]], 1.0);
+
+  // alpha, beta, and the epilogue's own.
+  const runtime::Launch &last = sequence.launches[2];
+  EXPECT_EQ(last.numInputs, 3);
+  ASSERT_EQ(last.operands.size(), 4u);
+  EXPECT_EQ(last.operands[3].kind, runtime::BufferKind::Param);
+  ASSERT_EQ(last.scalars.size(), 3u);
+  EXPECT_EQ(values[last.scalars[0]], 1.0);
+  EXPECT_EQ(values[last.scalars[1]], 2.0);
+  EXPECT_EQ(values[last.scalars[2]], 0.25);
+  EXPECT_EQ(last.items, 3);
+  // Products, the sum, and the epilogue's one operation.
+  EXPECT_EQ(last.flops, 21000 * (2 * 70 + 2 + 1));
+  // Operands in half precision, and the parameter twice.
+  EXPECT_EQ(last.bytes, 2 * (21000 + 4900 + 21000) + 4 * 2 * 21000);
+}
+
+TEST(PlanBuilderTest, RefusesWhatCudaDoesNotRun) {
+  EXPECT_EQ(
+      cudaError("half = bf16", "half = f16"),
+      "loc(\"planned.mlir\":10:8): 'kaon.matmul' op expects operands of the "
+      "module's 'f16'; kaon-narrow-products comes first");
+  EXPECT_EQ(cudaError("  %w1 = kaon.matmul",
+                      "  %p = kaon.pack lhs %g {kaon.buffers = "
+                      "[#kaon.buffer<workspace, 0>]} : tensor<300x70xf32> -> "
+                      "tensor<75x288xf32>\n  %w1 = kaon.matmul"),
+            "loc(\"planned.mlir\":12:8): 'kaon.pack' op has no kernel on CUDA");
+}
+
 TEST(PlanBuilderTest, BuildsTheSamePlanTwice) {
   BuiltPlan first = build(wholeModule()), second = build(wholeModule());
   ASSERT_TRUE(first.plan && second.plan);

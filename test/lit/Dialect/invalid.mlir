@@ -197,7 +197,7 @@ func.func @f(%a: tensor<4x6xf32>, %b: tensor<4x6xf64>, %c: tensor<4x4xf32>, %s: 
 
 func.func @f(%a: tensor<4x6xf32>, %b: tensor<4x6xf64>, %c: tensor<4x4xf32>, %s: f64) {
   // expected-error @below {{expects beta and an addend together, but got beta only}}
-  %d = "kaon.matmul"(%c, %c, %s) {operandSegmentSizes = array<i32: 1, 1, 0, 1, 0>} : (tensor<4x4xf32>, tensor<4x4xf32>, f64) -> tensor<4x4xf32>
+  %d = "kaon.matmul"(%c, %c, %s) {operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0>} : (tensor<4x4xf32>, tensor<4x4xf32>, f64) -> tensor<4x4xf32>
   return
 }
 
@@ -205,7 +205,7 @@ func.func @f(%a: tensor<4x6xf32>, %b: tensor<4x6xf64>, %c: tensor<4x4xf32>, %s: 
 
 func.func @f(%a: tensor<4x6xf32>, %b: tensor<4x6xf64>, %c: tensor<4x4xf32>, %s: f64) {
   // expected-error @below {{expects beta and an addend together, but got an addend only}}
-  %d = "kaon.matmul"(%c, %c, %c) {operandSegmentSizes = array<i32: 1, 1, 0, 0, 1>} : (tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %d = "kaon.matmul"(%c, %c, %c) {operandSegmentSizes = array<i32: 1, 1, 0, 0, 1, 0, 0>} : (tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
   return
 }
 
@@ -254,6 +254,123 @@ func.func @f(%p: tensor<1x96xf32>, %q: tensor<1x256xf32>) {
 func.func @f(%p: tensor<1x96xf32>, %q: tensor<1x256xf32>) {
   // expected-error @below {{expects right slivers with room for 400 vectors of length 6, but got 1x256}}
   %d = kaon.matmul %p, %q packed sizes [4, 400, 6] : (tensor<1x96xf32>, tensor<1x256xf32>) -> tensor<4x400xf32>
+  return
+}
+
+// -----
+
+func.func @f(%p: tensor<1x96xbf16>, %q: tensor<1x256xbf16>) {
+  // expected-error @below {{expects packed operands of f32 or f64, but got 'bf16'}}
+  %d = kaon.matmul %p, %q packed sizes [4, 4, 6] : (tensor<1x96xbf16>, tensor<1x256xbf16>) -> tensor<4x4xbf16>
+  return
+}
+
+// -----
+
+func.func @f(%a: tensor<4x6xbf16>) {
+  // expected-error @below {{expects a result of 'bf16', but got 'f32'}}
+  %d = kaon.matmul %a, %a transpose_b : (tensor<4x6xbf16>, tensor<4x6xbf16>) -> tensor<4x4xf32>
+  return
+}
+
+// -----
+
+// epilogues of products.
+
+func.func @f(%c: tensor<4x4xbf16>, %s: f64) {
+  // expected-error @below {{expects a parameter and scalars with an epilogue only}}
+  %d = kaon.matmul %c, %c scalars(%s) : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  return
+}
+
+// -----
+
+func.func @f(%c: tensor<4x4xbf16>) {
+  // expected-error @below {{expects an epilogue to have a parameter}}
+  %d = "kaon.matmul"(%c, %c) {epilogue = @e, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0>} : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  return
+}
+
+// -----
+
+func.func @f(%c: tensor<4x4xbf16>, %w: tensor<4x4xf32>) {
+  // expected-error @below {{expects the type of the result 'tensor<4x4xbf16>' for the parameter of the epilogue, but got 'tensor<4x4xf32>'}}
+  %d = kaon.matmul %c, %c epilogue @e(%w : tensor<4x4xf32>) : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  return
+}
+
+// -----
+
+func.func @f(%c: tensor<4x4xf32>, %w: tensor<4x4xf32>) {
+  // expected-error @below {{expects operands of bf16 or f16 for a product with an epilogue, but got 'f32'}}
+  %d = kaon.matmul %c, %c epilogue @e(%w : tensor<4x4xf32>) : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return
+}
+
+// -----
+
+func.func @f(%c: tensor<4x4xbf16>, %w: tensor<4x4xf32>) {
+  // expected-error @below {{expects a product with an epilogue not to be symmetric: nothing mirrors the parameter}}
+  %d = kaon.matmul %c, %c symmetric epilogue @e(%w : tensor<4x4xf32>) : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xf32>
+  return
+}
+
+// -----
+
+func.func @f(%c: tensor<4x4xbf16>, %w: tensor<4x4xf32>, %s: f64) {
+  // expected-error @below {{expects an addend of the product's type 'tensor<4x4xbf16>', but got 'tensor<4x4xf32>'}}
+  %d = kaon.matmul %c, %c beta %s %w epilogue @e(%w : tensor<4x4xf32>) : (tensor<4x4xbf16>, tensor<4x4xbf16>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return
+}
+
+// -----
+
+func.func @f(%c: tensor<4x4xbf16>, %w: tensor<4x4xf32>) {
+  // expected-error @below {{refers to @e, which is not a function}}
+  %d = kaon.matmul %c, %c epilogue @e(%w : tensor<4x4xf32>) : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xf32>
+  return
+}
+
+// -----
+
+// expected-note @below {{the function has no kaon.kernel}}
+func.func private @e(%p: tensor<?x?xbf16>, %w: tensor<?x?xf32>) -> tensor<?x?xf32>
+func.func @f(%c: tensor<4x4xbf16>, %w: tensor<4x4xf32>) {
+  // expected-error @below {{refers to @e, which is not a kernel}}
+  %d = kaon.matmul %c, %c epilogue @e(%w : tensor<4x4xf32>) : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xf32>
+  return
+}
+
+// -----
+
+func.func private @e(%p: tensor<?x?xbf16>, %w: tensor<?x?xf32>) -> tensor<?x?xf32> attributes {kaon.kernel = #kaon.schedule<rows>} {
+  return %w : tensor<?x?xf32>
+}
+func.func @f(%c: tensor<4x4xbf16>, %w: tensor<4x4xf32>) {
+  // expected-error @below {{expects an elementwise kernel as its epilogue, but @e has the schedule rows}}
+  %d = kaon.matmul %c, %c epilogue @e(%w : tensor<4x4xf32>) : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xf32>
+  return
+}
+
+// -----
+
+func.func private @e(%w: tensor<?x?xf32>, %p: tensor<?x?xbf16>) -> tensor<?x?xf32> attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  return %w : tensor<?x?xf32>
+}
+func.func @f(%c: tensor<4x4xbf16>, %w: tensor<4x4xf32>) {
+  // expected-error @below {{expects operands of the epilogue #0 to match 'tensor<?x?xf32>' of @e, but got 'tensor<4x4xbf16>'}}
+  %d = kaon.matmul %c, %c epilogue @e(%w : tensor<4x4xf32>) : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xf32>
+  return
+}
+
+// -----
+
+func.func private @e(%p: tensor<?x?xbf16>, %w: tensor<?x?xf32>) -> tensor<?x?xbf16> attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  return %p : tensor<?x?xbf16>
+}
+func.func @f(%c: tensor<4x4xbf16>, %w: tensor<4x4xf32>) {
+  // expected-error @below {{expects results of the epilogue #0 to match 'tensor<?x?xbf16>' of @e, but got 'tensor<4x4xf32>'}}
+  %d = kaon.matmul %c, %c epilogue @e(%w : tensor<4x4xf32>) : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xf32>
   return
 }
 

@@ -106,6 +106,26 @@ func.func @matmul(%a: tensor<4x6xf32>, %b: tensor<6x4xf32>, %c: tensor<4x4xf32>,
   return
 }
 
+func.func private @epilogue(%p: tensor<?x?xbf16>, %w: tensor<?x?xf32>, %s: f64) -> tensor<?x?xf32>
+    attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  %wide = arith.extf %p : tensor<?x?xbf16> to tensor<?x?xf32>
+  %w1 = arith.subf %w, %wide : tensor<?x?xf32>
+  return %w1 : tensor<?x?xf32>
+}
+
+// CHECK-LABEL: func.func @half_matmul
+// CHECK-SAME: %[[A:[a-z0-9]+]]: tensor<4x4xbf16>, %[[W:[a-z0-9]+]]: tensor<4x4xf32>, %[[S:[a-z0-9]+]]: f64
+func.func @half_matmul(%a: tensor<4x4xbf16>, %w: tensor<4x4xf32>, %s: f64, %f16: tensor<4x4xf16>) {
+  // CHECK: kaon.matmul %[[A]], %[[A]] symmetric : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  %0 = kaon.matmul %a, %a symmetric : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  // CHECK: kaon.matmul %[[F:[a-z0-9]+]], %[[F]] beta %[[S]] %[[F]] : (tensor<4x4xf16>, tensor<4x4xf16>, tensor<4x4xf16>) -> tensor<4x4xf16>
+  %1 = kaon.matmul %f16, %f16 beta %s %f16 : (tensor<4x4xf16>, tensor<4x4xf16>, tensor<4x4xf16>) -> tensor<4x4xf16>
+  // CHECK: kaon.matmul %[[A]], %[[A]] alpha %[[S]] beta %[[S]] %[[A]] epilogue @epilogue(%[[W]] : tensor<4x4xf32>) scalars(%[[S]]) : (tensor<4x4xbf16>, tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xf32>
+  %2 = kaon.matmul %a, %a alpha %s beta %s %a epilogue @epilogue(%w : tensor<4x4xf32>) scalars(%s)
+      : (tensor<4x4xbf16>, tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xf32>
+  return
+}
+
 // CHECK-LABEL: func.func @apply
 // CHECK-SAME: %[[W:[a-z0-9]+]]: tensor<4x6xf32>, %[[U:[a-z0-9]+]]: tensor<4x6xf32>, %[[S:[a-z0-9]+]]: f64, %[[D:[a-z0-9]+]]: f64
 func.func @apply(%w: tensor<4x6xf32>, %u: tensor<4x6xf32>, %s: f64, %d: f64) {

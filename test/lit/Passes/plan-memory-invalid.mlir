@@ -134,3 +134,76 @@ func.func @far_away(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: ten
   %a = kaon.launch @unary ins(%g : tensor<4x6xf32>) {kaon.buffers = [#kaon.buffer<workspace, 9223372036854775744>]} -> tensor<4x6xf32>
   return %w : tensor<4x6xf32>
 }
+
+// -----
+
+// What a product in half precision reads and stores is in the workspace.
+module attributes {kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 166912>} {
+func.func @read_argument(%w: tensor<4x4xbf16> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xbf16> {kaon.role = #kaon.role<grad>},
+                         %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x4xbf16> attributes {kaon.update} {
+  // expected-error @below {{'kaon.matmul' op expects operand #0 in the workspace, where rows are aligned}}
+  %p = kaon.matmul %g, %g : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  return %w : tensor<4x4xbf16>
+}
+}
+
+// -----
+
+module attributes {kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 166912>} {
+func.func private @copy(%x: tensor<?x?xbf16>) -> tensor<?x?xbf16> attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  return %x : tensor<?x?xbf16>
+}
+func.func @stored_in_place(%w: tensor<4x4xbf16> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xbf16> {kaon.role = #kaon.role<grad>},
+                           %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x4xbf16> attributes {kaon.update, kaon.workspace = 256 : i64} {
+  %x = kaon.launch @copy ins(%g : tensor<4x4xbf16>) {kaon.buffers = [#kaon.buffer<workspace, 0>]} -> tensor<4x4xbf16>
+  // expected-error @below {{'kaon.matmul' op expects its result in the workspace, where rows are aligned}}
+  %w1 = kaon.matmul %x, %x {kaon.buffers = [#kaon.buffer<param, 0>]} : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  return %w1 : tensor<4x4xbf16>
+}
+}
+
+// -----
+
+// Buffers of a GPU start at multiples of 256 bytes.
+module attributes {kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 166912>} {
+func.func private @copy(%x: tensor<?x?xf32>) -> tensor<?x?xf32> attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  return %x : tensor<?x?xf32>
+}
+func.func @not_aligned(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xf32> {kaon.role = #kaon.role<grad>},
+                       %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x4xf32> attributes {kaon.update, kaon.workspace = 512 : i64} {
+  // expected-error @below {{'kaon.launch' op writes result #0 to bytes [64, 128), which are not aligned to 256 or not within the workspace of 512 bytes}}
+  %x = kaon.launch @copy ins(%g : tensor<4x4xf32>) {kaon.buffers = [#kaon.buffer<workspace, 64>]} -> tensor<4x4xf32>
+  return %w : tensor<4x4xf32>
+}
+}
+
+// -----
+
+// Rows have gaps: 4 rows of 8 elements do not fit into 32 bytes.
+module attributes {kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 166912>} {
+func.func private @copy(%x: tensor<?x?xbf16>) -> tensor<?x?xbf16> attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  return %x : tensor<?x?xbf16>
+}
+func.func @no_room_for_gaps(%w: tensor<4x4xbf16> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xbf16> {kaon.role = #kaon.role<grad>},
+                            %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x4xbf16> attributes {kaon.update, kaon.workspace = 32 : i64} {
+  // expected-error @below {{'kaon.launch' op writes result #0 to bytes [0, 64), which are not aligned to 256 or not within the workspace of 32 bytes}}
+  %x = kaon.launch @copy ins(%g : tensor<4x4xbf16>) {kaon.buffers = [#kaon.buffer<workspace, 0>]} -> tensor<4x4xbf16>
+  return %w : tensor<4x4xbf16>
+}
+}
+
+// -----
+
+// A vector of half precision with gaps is no row of elements.
+module attributes {kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 166912>} {
+func.func private @copy(%x: tensor<?x1xbf16>) -> tensor<?x1xbf16> attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  return %x : tensor<?x1xbf16>
+}
+func.func @view_of_gaps(%w: tensor<4x1xbf16> {kaon.role = #kaon.role<param>}, %g: tensor<4x1xbf16> {kaon.role = #kaon.role<grad>},
+                        %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x1xbf16> attributes {kaon.update, kaon.workspace = 256 : i64} {
+  %x = kaon.launch @copy ins(%g : tensor<4x1xbf16>) {kaon.buffers = [#kaon.buffer<workspace, 0>]} -> tensor<4x1xbf16>
+  // expected-error @below {{'kaon.transpose' op is a view, but not of its operand's memory}}
+  %t = kaon.transpose %x {kaon.buffers = [#kaon.buffer<workspace, 0>]} : tensor<4x1xbf16> -> tensor<1x4xbf16>
+  return %w : tensor<4x1xbf16>
+}
+}

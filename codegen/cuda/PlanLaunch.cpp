@@ -1,0 +1,42 @@
+//===-- PlanLaunch.cpp - how CUDA runs an op ------------------------------===//
+
+#include "codegen/LaunchPlan.h"
+#include "codegen/cuda/LaunchShape.h"
+
+using namespace mlir;
+using namespace kaon;
+
+/// Verifies that products are what the device library has: half precision, and
+/// what an epilogue does not hide.
+static LogicalResult verifyProduct(MatmulOp op) {
+  if (op.isPacked()) {
+    return op.emitOpError()
+           << "reads packed operands, which only products of the CPU do";
+  }
+  Type half = getCudaTarget(op).getHalfType();
+  if (op.getLhs().getType().getElementType() != half) {
+    return op.emitOpError() << "expects operands of the module's " << half
+                            << "; kaon-narrow-products comes first";
+  }
+  return success();
+}
+
+FailureOr<LaunchPlan> cuda::planLaunch(Operation *op) {
+  if (auto product = dyn_cast<MatmulOp>(op)) {
+    if (failed(verifyProduct(product))) {
+      return failure();
+    }
+  }
+  std::optional<LaunchShape> shape = getLaunchShape(op);
+  if (!shape) {
+    return op->emitOpError() << "has no kernel on CUDA";
+  }
+  LaunchPlan plan;
+  plan.kernel = {shape->name, shape->schedule,
+                 static_cast<int32_t>(shape->threads)};
+  plan.sizes = shape->sizes;
+  plan.items = shape->items;
+  plan.grain = shape->grain;
+  plan.sharedBytes = shape->sharedBytes;
+  return plan;
+}

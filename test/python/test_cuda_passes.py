@@ -1,0 +1,196 @@
+"""Updates mean the same after each pass of the schedule for a GPU, up to the 16-bit roundings that passes promise.
+
+In float64 the interpreter takes conversions for the identity, so that everything but the roundings is held to the
+bounds of ``test_differential.py``; in native precision it rounds where the module says so.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import language_examples as examples
+import numpy as np
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from kaon import _C, driver
+from kaon.interpreter import Interpreter
+from random_updates import SHAPES, RandomUpdate, random_updates
+from test_differential import EPSILON, LR, MU, OPTIONS, amplification, error, inputs, matrices
+
+PER_PASS = (
+    "kaon-simplify-pipeline",
+    "func.func(kaon-narrow-products)",
+    "canonicalize",
+    "cse",
+    "kaon-bucket",
+    "func.func(kaon-fuse-kernels)",
+    "kaon-fuse-product-epilogue",
+    "kaon-outline-kernels",
+    "kaon-plan-memory",
+)
+"""The passes of kaon-cuda-pipeline, one by one after the simplification that all targets share."""
+
+MUONS = [examples.muon, examples.own_muon, examples.periodic_rowwise_muon, examples.calibrated_rowwise_muon]
+
+
+def plan_of(module: _C.Module) -> dict[str, Any]:
+    """The step plan that the module becomes, which building it has validated."""
+    plan: dict[str, Any] = json.loads(_C.build_plan(module).to_json())
+    return plan
+
+
+@settings(max_examples=120, **OPTIONS)
+@given(
+    update=random_updates(),
+    shape=SHAPES,
+    dtype=st.sampled_from(["f32", "f32", "bf16", "f16"]),
+    half=st.sampled_from(["bf16", "f16"]),
+    phase=st.integers(0, 2),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_every_pass_keeps_the_meaning(
+    update: RandomUpdate, shape: tuple[int, int], dtype: str, half: str, phase: int, seed: int
+) -> None:
+    note(update.source)
+    (matrix,) = matrices(update, shape, dtype, (phase,))
+    module = _C.parse(driver.emit([matrix]).text)
+    module.set_cuda_target({"half": half})
+    before = module.to_python()
+    oracle = Interpreter(before)
+    ((symbol, _),) = oracle.schedule(1)
+    arguments: list[list[Any]] = [[*inputs(update, shape, seed), LR, MU, step] for step in range(1, update.period + 1)]
+    expected = [oracle.call(symbol, *values, phase=matrix.phase) for values in arguments]
+    bounds = [
+        [
+            max(1e-6, 8 * factor * EPSILON["f32"])
+            for factor in amplification(before, symbol, values, results, matrix.phase)
+        ]
+        for values, results in zip(arguments, expected, strict=True)
+    ]
+    for step_of_lowering in PER_PASS:
+        module.run_pipeline(step_of_lowering)
+        lowered = Interpreter(module.to_python())
+        for values, results, tolerances in zip(arguments, expected, bounds, strict=True):
+            ((symbol, members),) = lowered.schedule(values[-1])
+            assert members == [0]
+            for index, (actual, result, bound) in enumerate(
+                zip(lowered.call(symbol, *values, phase=matrix.phase), results, tolerances, strict=True)
+            ):
+                found = error(actual, result)
+                assert found <= bound, f"result {index} of step {values[-1]} after {step_of_lowering}: {found:.2g}"
+    assert plan_of(module)["target"] == "cuda"
+
+
+def lowered(update: Any, shape: tuple[int, int], dtype: str, half: str, passes: tuple[str, ...]) -> _C.Module:
+    """The module of one matrix after ``passes``."""
+    module = _C.parse(driver.emit([driver.MatrixEntry(update, *shape, dtype, dtype)]).text)
+    module.set_cuda_target({"half": half})
+    for name in passes:
+        module.run_pipeline(name)
+    return module
+
+
+def results_of(module: _C.Module, arguments: list[Any], precision: Any = "native") -> list[Any]:
+    interpreter = Interpreter(module.to_python(), precision)
+    ((symbol, _),) = interpreter.schedule(arguments[-1])
+    return interpreter.call(symbol, *arguments)
+
+
+def arguments_of(module: _C.Module, shape: tuple[int, int], step: int) -> list[Any]:
+    """Random matrices and the usual scalars for the update that ``step`` runs."""
+    interpreter = Interpreter(module.to_python())
+    ((symbol, _),) = interpreter.schedule(step)
+    generator = np.random.default_rng(7)
+    usual = {"lr": 0.25, "momentum": 0.9, "weight_decay": 0.125, "c": 1.0}
+    return [
+        step
+        if argument.role == "step"
+        else usual[argument.name]
+        if argument.role == "scalar"
+        else generator.standard_normal(argument.type[1])
+        for argument in interpreter.arguments(symbol)
+    ]
+
+
+@pytest.mark.parametrize("update", MUONS, ids=lambda update: update.__name__)
+@pytest.mark.parametrize("shape", [(16, 40), (40, 16), (24, 24), (1, 8), (33, 17)])
+@pytest.mark.parametrize(("dtype", "half"), [("f32", "bf16"), ("bf16", "bf16"), ("f32", "f16")])
+def test_products_round_as_promised(update: Any, shape: tuple[int, int], dtype: str, half: str) -> None:
+    """Native results after each pass are those before narrowing, up to what the update makes of a 16-bit rounding."""
+    simplified = lowered(update, shape, dtype, half, PER_PASS[:1])
+    step = 1  # refreshes what is periodic
+    arguments = arguments_of(simplified, shape, step)
+    expected = results_of(simplified, arguments)
+    ((symbol, _),) = Interpreter(simplified.to_python()).schedule(step)
+    factors = amplification(simplified.to_python(), symbol, arguments, expected)
+    moved = []
+    for count in range(2, len(PER_PASS) + 1):
+        module = lowered(update, shape, dtype, half, PER_PASS[:count])
+        actual = results_of(module, arguments)
+        errors = [error(a, e) for a, e in zip(actual, expected, strict=True)]
+        for index, (found, factor) in enumerate(zip(errors, factors, strict=True)):
+            bound = 8 * factor * EPSILON[half]
+            assert found <= bound, f"result {index} after {PER_PASS[count - 1]}: {found:.2g} > {bound:.2g}"
+        moved.append(errors[0])
+    assert moved[0] > 0, "narrowing that changes nothing narrows nothing"
+
+
+@pytest.mark.parametrize("shape", [(16, 40), (40, 16), (24, 24)])
+def test_an_epilogue_skips_a_rounding(shape: tuple[int, int]) -> None:
+    """Handed over unrounded, the last product is nearer to the exact result than when it is rounded to bf16."""
+    update = examples.muon
+    rounded = lowered(update, shape, "f32", "bf16", (*PER_PASS[:6], *PER_PASS[7:]))
+    fused = lowered(update, shape, "f32", "bf16", PER_PASS)
+    assert "epilogue @kernel_" not in rounded.print()
+    assert fused.print().count("epilogue @kernel_") == 1
+    arguments = arguments_of(fused, shape, 1)
+    # Everything but the last rounding is the same in both.
+    (with_rounding, *_), (without, *_) = results_of(rounded, arguments), results_of(fused, arguments)
+    assert 0 < error(with_rounding, without) < EPSILON["bf16"]
+    # In float64 nothing is rounded at all.
+    for one, other in zip(
+        results_of(rounded, arguments, "float64"), results_of(fused, arguments, "float64"), strict=True
+    ):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_muon_is_planned_for_a_gpu(dtype: str) -> None:
+    module = lowered(examples.muon, (320, 200), dtype, "bf16", PER_PASS)
+    plan = plan_of(module)
+    assert plan["version"] == 2 and plan["target"] == "cuda"
+    (sequence,) = plan["sequences"]
+    kernels = plan["kernels"]
+    names = [kernels[launch["kernel"]]["name"] for launch in sequence["launches"]]
+    products = [name for name in names if name.startswith("matmul_bf16")]
+    assert len(products) == 15, "three for each of the five steps"
+    assert "_symmetric" not in products[-1] and products[-1].split("_")[-1] not in ("rhs", "lhs", "add")
+    last = sequence["launches"][-1]
+    assert last["operands"][-1]["kind"] == "param", "the last product changes the parameter"
+    assert len(last["scalars"]) >= 2 + 1, "alpha, beta and what the epilogue needs"
+    for launch in sequence["launches"]:
+        kernel = kernels[launch["kernel"]]
+        assert kernel["threads"] % 32 == 0
+        for operand in launch["operands"]:
+            if operand["kind"] == "workspace":
+                unit = 8 if operand["type"] == "bf16" else 1
+                assert operand["pitch"] == -(-operand["cols"] // unit) * unit
+                assert operand["offset"] % 256 == 0
+        if kernel["schedule"] == "matmul":
+            m, n, _ = launch["sizes"]
+            tiles = -(-m // 128), -(-n // 128)
+            symmetric = "_symmetric" in kernel["name"]
+            assert launch["items"] == (tiles[0] * (tiles[0] + 1) // 2 if symmetric else tiles[0] * tiles[1])
+    # Momentum and row sums, the sum of those, and the scaled direction in bf16.
+    assert len(names) - len(products) == 3
+
+
+def test_everything_fits_in_one_round_by_default() -> None:
+    entries = [driver.MatrixEntry(examples.muon, 1024, 1024, "f32", "f32") for _ in range(24)]
+    module = _C.parse(driver.emit(entries).text)
+    module.set_cuda_target({})
+    module.run_pipeline("kaon-cuda-pipeline")
+    ((bucket,),) = plan_of(module)["phases"]
+    assert bucket["concurrent"] * 2 >= len(entries)
