@@ -3,8 +3,8 @@
 // Which CUDA kernel runs an op of a planned module, and how its blocks are cut.
 // Printing a module's kernels and planning its launches both ask here, so that
 // a plan names just the kernels that exist. What is decided here, and why, is
-// decided nowhere else; the device library's own numbers are repeated, and
-// compared with the library by its tests.
+// decided nowhere else; the device library's own numbers are repeated, and a
+// unit test compares them with the library.
 //
 //===----------------------------------------------------------------------===//
 

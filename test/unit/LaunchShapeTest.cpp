@@ -7,6 +7,7 @@
 
 #include "codegen/cuda/LaunchShape.h"
 
+#include "DeviceLibrary.h"
 #include "dialect/RowPasses.h"
 #include "mlir/Parser/Parser.h"
 
@@ -374,4 +375,56 @@ func.func @f(%x: tensor<300x70xbf16>, %a: tensor<70x70xbf16>, %w: tensor<70x300x
   ASSERT_TRUE(shape);
   EXPECT_EQ(shape->name, "matmul_bf16_transposed_lhs_transposed_rhs_0123");
   EXPECT_EQ(shape->items, 3);
+}
+
+TEST(LaunchShapeTest, AgreesWithTheDeviceLibraryOnRows) {
+  Parsed parsed(rowStep);
+  mlir::func::FuncOp kernel = parsed.function("kernel_step");
+  auto target =
+      CudaTargetAttr::get(kernel.getContext(), HalfType::BF16, 227 << 10);
+  for (int64_t columns = 1; columns < 100000; columns += columns / 7 + 1) {
+    RowShape shape = getRowShape(kernel, columns, target);
+    EXPECT_EQ(shape.sharedBytes,
+              test::deviceRowSharedBytes(columns, shape.threads,
+                                         shape.registerGroups, shape.kept,
+                                         /*reductions=*/1))
+        << columns;
+    // 1024 threads that keep 8 values each in 9 groups, of which 2 are in
+    // registers, need 224 KiB.
+    EXPECT_EQ(shape.streaming, columns > 9 * 8 * 1024) << columns;
+  }
+}
+
+TEST(LaunchShapeTest, AgreesWithTheDeviceLibraryOnTheRest) {
+  EXPECT_EQ(test::deviceElementwiseGrain, runtime::cudaElementwiseGrain);
+  EXPECT_EQ(test::deviceElementwiseThreads, 256);
+  EXPECT_EQ(test::deviceProductThreads, 256);
+  EXPECT_EQ(test::deviceProductSharedBytes, 49152);
+  EXPECT_EQ(test::deviceTransposeTile, 32);
+  auto shapeOf = [](const char *type, const char *turned) {
+    std::string body = std::string("func.func @f(%x: ") + type + ") -> " +
+                       turned + " { %y = kaon.transpose %x : " + type + " -> " +
+                       turned + "\n return %y : " + turned + " }";
+    return *launch<TransposeOp>(body.c_str());
+  };
+  EXPECT_EQ(shapeOf("tensor<300x70xbf16>", "tensor<70x300xbf16>").sharedBytes,
+            test::deviceTransposeSharedBytesOfHalf);
+  EXPECT_EQ(shapeOf("tensor<300x70xf32>", "tensor<70x300xf32>").sharedBytes,
+            test::deviceTransposeSharedBytesOfFloat);
+  for (int64_t m : {1, 128, 129, 1000}) {
+    for (bool symmetric : {false, true}) {
+      int64_t n = symmetric ? m : 300;
+      std::string result =
+          "tensor<" + std::to_string(m) + "x" + std::to_string(n) + "xbf16>";
+      std::string lhs = "tensor<" + std::to_string(m) + "x5xbf16>";
+      std::string rhs = "tensor<5x" + std::to_string(n) + "xbf16>";
+      std::string body = "func.func @f(%x: " + lhs + ", %y: " + rhs + ") -> " +
+                         result + " { %z = kaon.matmul %x, %y " +
+                         (symmetric ? "symmetric" : "") + ": (" + lhs + ", " +
+                         rhs + ") -> " + result + "\n return %z : " + result +
+                         " }";
+      EXPECT_EQ(launch<MatmulOp>(body.c_str())->items,
+                test::deviceProductTiles(m, n, symmetric));
+    }
+  }
 }
