@@ -106,7 +106,8 @@ def explain(
     rows, cols = shape
     entry = driver.MatrixEntry(update, rows, cols, param_dtype, grad_dtype or param_dtype, dict(constexprs or {}))
     emitted = driver.emit([entry])
-    lowered = driver.lower(emitted.text)
+    target = driver.CpuTarget()
+    lowered = driver.lower(emitted.text, target)
     parts = [f"{update.name} on {rows}x{cols}, parameter {param_dtype}, gradient {entry.grad_dtype}"]
     for section in SECTIONS:
         if section not in sections:
@@ -137,7 +138,7 @@ def _titled(title: str, text: str) -> str:
 
 
 def _compiled(kernel: driver.Kernel, section: str) -> str:
-    compiled = driver.extension().compile_kernel(kernel.text, driver.host_target(), driver.OPTIMIZATION_LEVEL, section)
+    compiled = driver.CpuTarget().compile_text(kernel.text, section)
     return str(compiled.llvm_ir if section == "llvm" else compiled.assembly)
 
 

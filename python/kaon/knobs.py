@@ -72,7 +72,7 @@ def _path(text: str) -> Path:
 
 
 STAGES = ("dsl", "kaon", "simplified", "scheduled", "kernels", "llvm", "assembly", "plan")
-"""What can be dumped and printed, in the order of compilation; :data:`kaon.driver.STAGES` has their files."""
+"""What can be dumped and printed, in the order of compilation; :data:`kaon.stages.STAGES` has their files."""
 
 
 def _stages(text: str) -> frozenset[str]:

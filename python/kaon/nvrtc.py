@@ -15,11 +15,12 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kaon import knobs
 from kaon.cache import Cache, make_key
 from kaon.compiler.errors import KaonError
+from kaon.extension import build_id, extension
 
 if TYPE_CHECKING:
     from kaon import _C
@@ -103,15 +104,13 @@ def load() -> _C.Nvrtc:
     Raises:
         NvrtcError: there is none.
     """
-    from kaon import driver
-
-    extension = driver.extension()
+    compiler = extension()
     with _opened_lock:
-        looked = places(extension.Nvrtc.find_loaded())
+        looked = places(compiler.Nvrtc.find_loaded())
         candidates = tuple(dict.fromkeys(path for place in looked for path in place.found))
         if candidates not in _opened:
             try:
-                _opened[candidates] = extension.Nvrtc(list(candidates))
+                _opened[candidates] = compiler.Nvrtc(list(candidates))
             except OSError as error:
                 nowhere = "".join(f"\n  {place.name}: nothing there" for place in looked if not place.found)
                 raise NvrtcError(f"{error}{nowhere}\n{_REMEDY}") from None
@@ -174,11 +173,13 @@ class Image:
 
 
 def kernel_key(text: str, arch: str, headers: Mapping[str, str], version: tuple[int, int]) -> str:
-    """The cache key of a kernel: all that decides its image."""
-    from kaon import driver
-
+    """The cache key of a kernel: all that decides its image. The lines of the user's Python do not."""
     library = json.dumps(headers, sort_keys=True)
-    return make_key("cuda", driver.build_id(), str(version), arch, json.dumps(OPTIONS), library, text)
+    code = _LINE_DIRECTIVES.sub("", text)
+    return make_key("cuda", build_id(), str(version), arch, json.dumps(OPTIONS), library, code)
+
+
+_LINE_DIRECTIVES = re.compile(r"^#line .*\n", re.MULTILINE)
 
 
 class Compiler:
@@ -230,7 +231,4 @@ class Compiler:
 
 def library() -> dict[str, str]:
     """The device library that kernels include: name to text."""
-    from kaon import driver
-
-    found: dict[str, Any] = driver.extension().cuda_library()
-    return dict(found)
+    return dict(extension().cuda_library())

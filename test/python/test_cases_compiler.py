@@ -15,7 +15,7 @@ import kaon
 import kaon.language as kl
 import numpy as np
 import pytest
-from kaon import _C, driver
+from kaon import _C, driver, target
 from kaon.driver import MatrixEntry
 
 LITERALS = [
@@ -167,7 +167,7 @@ def test_b66_a_failing_pass_raises_with_the_operation() -> None:
     parameter = 'kaon.parameter @update "w" scalars 0 phase 0'
     program = f"kaon.program @step {{ {parameter} {parameter} }}"
     with pytest.raises(_C.CompileError, match="failed") as error:
-        _C.parse(VALID + program, "edited.mlir").run_pipeline(driver.SIMPLIFY_PIPELINE)
+        _C.parse(VALID + program, "edited.mlir").run_pipeline(target.SIMPLIFY_PIPELINE)
     assert "'kaon.parameter' op" in str(error.value) and '"edited.mlir":' in str(error.value)
     works()
 

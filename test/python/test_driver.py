@@ -18,8 +18,9 @@ from typing import Any
 import kaon.language as kl
 import numpy as np
 import pytest
-from kaon import _C, cache, driver, knobs, update
-from kaon.driver import KernelBinary, MatrixEntry
+from kaon import _C, cache, cpu_target, driver, extension, knobs, stages, target, update
+from kaon.cpu_target import KernelBinary
+from kaon.driver import MatrixEntry
 
 Array = np.ndarray[Any, Any]
 
@@ -136,13 +137,12 @@ def test_bits_do_not_depend_on_threads_or_buckets() -> None:
 @pytest.mark.skipif(
     not {"+avx2", "+fma"} <= set(driver.host_target()["features"].split(",")), reason="needs a processor with AVX2"
 )
-def test_bits_do_not_depend_on_the_width_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bits_do_not_depend_on_the_width_of_vectors() -> None:
     shapes = [(70, 130), (130, 70), (1, 300), (300, 1), (33, 33)]
     entries = [MatrixEntry(tracked, *shape, dtype, dtype) for shape in shapes for dtype in ("f32", "f64")]
     results = []
-    for target in (driver.host_target(), _C.cpu_target("x86-64-v3", "+avx2,+fma")):
-        monkeypatch.setattr(driver, "host_target", lambda target=target: dict(target))
-        results.append(run(driver.compile_program(entries, threads=2), entries))
+    for processor in (None, _C.cpu_target("x86-64-v3", "+avx2,+fma")):
+        results.append(run(driver.compile_program(entries, target=driver.CpuTarget(2, processor)), entries))
     assert same(*results)
 
 
@@ -203,13 +203,13 @@ def test_always_compile(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_key_of_a_kernel_covers_text_processor_and_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {driver.kernel_key("a"), driver.kernel_key("b")}
-    monkeypatch.setattr(driver, "host_target", lambda: {"features": "+another"})
-    keys.add(driver.kernel_key("a"))
-    monkeypatch.setattr(driver, "build_id", lambda: "another")
-    keys.add(driver.kernel_key("a"))
-    monkeypatch.setattr(driver, "OPTIMIZATION_LEVEL", 0)
-    keys.add(driver.kernel_key("a"))
+    target = driver.CpuTarget()
+    keys = {target.kernel_key("a"), target.kernel_key("b")}
+    keys.add(driver.CpuTarget(processor={"features": "+another"}).kernel_key("a"))
+    monkeypatch.setattr(cpu_target, "build_id", lambda: "another")
+    keys.add(target.kernel_key("a"))
+    monkeypatch.setattr(cpu_target, "OPTIMIZATION_LEVEL", 0)
+    keys.add(target.kernel_key("a"))
     assert len(keys) == 5
 
 
@@ -502,7 +502,7 @@ def test_a_line_above_an_update_neither_lowers_it_anew_nor_detaches_an_override(
 
 def test_without_locations_is_what_the_printer_leaves_out() -> None:
     text = driver.emit(ENTRIES).text
-    bare = driver.without_locations(text)
+    bare = stages.without_locations(text)
     assert "loc(" in text and "loc(" not in bare
     assert str(_C.parse(bare)) == str(_C.parse(text))
 
@@ -517,7 +517,7 @@ def test_dumps_keep_the_places_of_the_source(tmp_path: Path) -> None:
 
 def test_kaon_opt_makes_the_next_stage(tmp_path: Path) -> None:
     directory = dump(tmp_path, ENTRIES[:1])
-    pipelines = [driver.SIMPLIFY_PIPELINE, driver.SCHEDULE_PIPELINE]
+    pipelines = [target.SIMPLIFY_PIPELINE, driver.CpuTarget.schedule_pipeline]
     names = ["10-kaon.mlir", "20-simplified.mlir", "30-scheduled.mlir"]
     for pipeline, before, after in zip(pipelines, names, names[1:], strict=False):
         module = _C.parse((directory / before).read_text())
@@ -526,13 +526,13 @@ def test_kaon_opt_makes_the_next_stage(tmp_path: Path) -> None:
 
 
 def test_the_build_covers_the_libraries_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver.build_id.cache_clear()
-    assert "libLLVM" in driver.build_id()
-    monkeypatch.setattr(driver, "_loaded_libraries", lambda: "another")
-    driver.build_id.cache_clear()
-    assert driver.build_id().endswith("-another")
+    extension.build_id.cache_clear()
+    assert "libLLVM" in extension.build_id()
+    monkeypatch.setattr(extension, "_loaded_libraries", lambda: "another")
+    extension.build_id.cache_clear()
+    assert extension.build_id().endswith("-another")
     monkeypatch.undo()
-    driver.build_id.cache_clear()
+    extension.build_id.cache_clear()
 
 
 # ---- the interpreted program
