@@ -225,6 +225,14 @@ TEST(ShimTest, BlocksAreNotOrdered) {
               launch({2, 32}, {}, [&] { target[threadIndex()] = 0; });
             }),
             0);
+  EXPECT_GT(countRaces([&] {
+              launch({2, 32}, {}, [&] {
+                blockBarrier();
+                target[threadIndex()] = 1;
+                blockBarrier();
+              });
+            }),
+            0);
 }
 
 #endif // KAON_SHIM_THREAD_SANITIZER

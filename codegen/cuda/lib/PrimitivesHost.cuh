@@ -279,7 +279,7 @@ KAON_DEVICE void multiplyAdd(float (&sum)[4], const u32 (&a)[4],
         auto element = [](u32 word, int index) {
           return toFloat(T{static_cast<u16>(halfOf(word, index))});
         };
-        float left[16][16], right[16][8];
+        float left[16][16], right[16][8], total[16][8];
         for (int lane = 0; lane < warpSize; ++lane) {
           int group = lane / 4, pair = lane % 4 * 2;
           for (int index = 0; index < 2; ++index) {
@@ -290,17 +290,23 @@ KAON_DEVICE void multiplyAdd(float (&sum)[4], const u32 (&a)[4],
             for (int r = 0; r < 2; ++r) {
               right[pair + r * 8 + index][group] =
                   element(in[lane][4 + r], index);
+              total[group + r * 8][pair + index] =
+                  floatOf(in[lane][6 + 2 * r + index]);
+            }
+          }
+        }
+        for (int row = 0; row < 16; ++row) {
+          for (int k = 0; k < 16; ++k) {
+            for (int column = 0; column < 8; ++column) {
+              total[row][column] =
+                  fmaRn(left[row][k], right[k][column], total[row][column]);
             }
           }
         }
         for (int lane = 0; lane < warpSize; ++lane) {
           for (int r = 0; r < 4; ++r) {
-            int row = lane / 4 + r / 2 * 8, column = lane % 4 * 2 + r % 2;
-            float total = floatOf(in[lane][6 + r]);
-            for (int k = 0; k < 16; ++k) {
-              total = fmaRn(left[row][k], right[k][column], total);
-            }
-            out[lane][r] = bitsOf(total);
+            out[lane][r] =
+                bitsOf(total[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2]);
           }
         }
       });

@@ -35,6 +35,7 @@ void __sanitizer_start_switch_fiber(void **fakeStack, const void *bottom,
                                     size_t size);
 void __sanitizer_finish_switch_fiber(void *fakeStack, const void **oldBottom,
                                      size_t *oldSize);
+void __asan_unpoison_memory_region(const volatile void *address, size_t size);
 }
 #endif
 
@@ -79,6 +80,10 @@ public:
   void create(void *newBottom, size_t newSize) {
     bottom = newBottom;
     size = newSize;
+#ifdef KAON_SHIM_ADDRESS_SANITIZER
+    // The last frames of a thread that used the stack before never returned.
+    __asan_unpoison_memory_region(newBottom, newSize);
+#endif
 #ifdef KAON_SHIM_THREAD_SANITIZER
     thread = __tsan_create_fiber(0);
 #endif

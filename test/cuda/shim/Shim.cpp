@@ -10,7 +10,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <new>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -73,6 +75,12 @@ Memory allocate(size_t alignment, size_t bytes) {
   return Memory(static_cast<char *>(memory));
 }
 
+/// Whether stacks and shared memory are used again by later threads and blocks.
+/// ThreadSanitizer has to see where one use ends and the next begins, and
+/// AddressSanitizer where shared memory ends.
+constexpr bool reusesStacks = !detectsRaces;
+constexpr bool reusesSharedMemory = !detectsRaces && !detectsBounds;
+
 //===----------------------------------------------------------------------===//
 // The state of a block
 //===----------------------------------------------------------------------===//
@@ -83,14 +91,27 @@ struct PendingCopy {
   const void *global;
   uint32_t validBytes;
 };
-using CopyGroup = std::vector<PendingCopy>;
+
+/// What threads do when they meet: a name, and a line for what has many places.
+struct Action {
+  const char *name = nullptr;
+  int line = 0;
+
+  bool operator==(const Action &other) const {
+    return line == other.line &&
+           (name == other.name || std::strcmp(name, other.name) == 0);
+  }
+  std::string str() const {
+    return line == 0 ? name : name + (" in line " + std::to_string(line));
+  }
+};
 
 /// A place where threads wait for each other.
 struct Rendezvous {
   int arrived = 0;
   /// Counts how often all have met here.
   unsigned generation = 0;
-  std::string what;
+  Action what;
 };
 
 struct Thread {
@@ -99,15 +120,31 @@ struct Thread {
   /// Where it waits, and the generation that it waits to end.
   const Rendezvous *waitsAt = nullptr;
   unsigned waitsFor = 0;
-  CopyGroup openGroup;
-  std::vector<CopyGroup> groups;
+  /// Copies in flight in the order of their start, the sizes of their closed
+  /// groups, and how many are in none.
+  std::vector<PendingCopy> copies;
+  std::vector<size_t> groups;
+  size_t ungrouped = 0;
 
+  /// Null until the thread has started, and after it has ended.
   Memory stack;
   void *stackTop = nullptr;
   SanitizedStack sanitized;
 
   bool canRun() const {
     return !done && !(waitsAt && waitsAt->generation == waitsFor);
+  }
+
+  void reset(uint32_t newIndex) {
+    index = newIndex;
+    done = false;
+    waitsAt = nullptr;
+    copies.clear();
+    groups.clear();
+    ungrouped = 0;
+    stack.reset();
+    stackTop = nullptr;
+    sanitized = SanitizedStack();
   }
 };
 
@@ -118,27 +155,58 @@ struct Warp {
   int exited = 0;
 };
 
+/// The block that runs. There is one at a time, whose memory later ones use
+/// again.
 struct Block {
   uint32_t index = 0;
-  size_t sharedBytes = 0;
+  size_t sharedBytes = 0, sharedCapacity = 0;
   Memory shared;
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   Rendezvous barrier;
   /// Of this barrier and the next, in turn: a thread may come to the next one
-  /// before another has left this one, which must not order the two.
-  OrderingPoint barrierOrder[2];
+  /// before another has left this one, which must not order the two. New for
+  /// every block, or their barriers would order blocks.
+  std::unique_ptr<OrderingPoint[]> barrierOrder;
   size_t exited = 0;
   /// What went wrong; empty while nothing has.
   std::string fault;
   const std::function<void()> *kernel = nullptr;
+
+  void reset(uint32_t newIndex, const LaunchSize &size) {
+    index = newIndex;
+    sharedBytes = size.sharedBytes;
+    if (!reusesSharedMemory || !shared || sharedCapacity < sharedBytes) {
+      shared = allocate(sharedAlignment, sharedBytes);
+      sharedCapacity = sharedBytes;
+    }
+    std::memset(shared.get(), notANumberByte, sharedBytes);
+    threads.resize(size.threads);
+    for (uint32_t i = 0; i < size.threads; ++i) {
+      threads[i].reset(i);
+    }
+    warps.resize(size.threads / numLanes);
+    for (Warp &warp : warps) {
+      warp.rendezvous = Rendezvous();
+      warp.exited = 0;
+    }
+    barrier = Rendezvous();
+    barrierOrder = std::make_unique<OrderingPoint[]>(2);
+    exited = 0;
+    fault.clear();
+  }
 };
 
-Block *block = nullptr;
+/// Launches of several host threads take turns.
+std::mutex machineMutex;
+Block theBlock;
+Block *const block = &theBlock;
 /// The running device thread; the scheduler while it runs.
 Thread *current = nullptr;
 Thread scheduler;
 OrderingPoint launchEnd;
+/// Stacks that no thread uses.
+std::vector<Memory> freeStacks;
 
 std::atomic<int> raceReports = 0;
 
@@ -150,6 +218,12 @@ public:
   Quiet(const Quiet &) = delete;
   Quiet &operator=(const Quiet &) = delete;
 };
+
+/// A value that belongs to the shim.
+template <typename T> T readQuietly(const T &value) {
+  Quiet quiet;
+  return value;
+}
 
 //===----------------------------------------------------------------------===//
 // Threads taking turns
@@ -190,15 +264,15 @@ Warp &currentWarp() { return block->warps[current->index / numLanes]; }
 
 void checkExit() {
   Quiet quiet;
-  if (!current->openGroup.empty() || !current->groups.empty()) {
+  if (!current->copies.empty() || !current->groups.empty()) {
     fail("the kernel ended with copies in flight");
   }
   if (block->barrier.arrived > 0) {
-    fail("the thread exited while others wait at " + block->barrier.what);
+    fail("the thread exited while others wait at " + block->barrier.what.str());
   }
   if (currentWarp().rendezvous.arrived > 0) {
     fail("the thread exited while lanes of its warp wait at " +
-         currentWarp().rendezvous.what);
+         currentWarp().rendezvous.what.str());
   }
 }
 
@@ -225,9 +299,14 @@ KAON_NOT_INSTRUMENTED void threadMain() {
   std::abort(); // Nobody resumes a thread that is done.
 }
 
-void createThread(Thread &thread, uint32_t index) {
-  thread.index = index;
-  thread.stack = allocate(accessBytes, stackBytes);
+/// Gives a thread that has not run a stack whose top it continues on.
+void start(Thread &thread) {
+  if (freeStacks.empty()) {
+    thread.stack = allocate(accessBytes, stackBytes);
+  } else {
+    thread.stack = std::move(freeStacks.back());
+    freeStacks.pop_back();
+  }
   void **top = reinterpret_cast<void **>(thread.stack.get() + stackBytes);
   // A function is entered with its return address on an aligned stack.
   *--top = nullptr;
@@ -238,6 +317,17 @@ void createThread(Thread &thread, uint32_t index) {
   thread.sanitized.create(thread.stack.get(), stackBytes);
 }
 
+/// Lets `thread` run until it waits or ends.
+void giveTurn(Thread &thread) {
+  if (!thread.stack) {
+    start(thread);
+  }
+  switchTo(thread);
+  if (reusesStacks && thread.done) {
+    freeStacks.push_back(std::move(thread.stack));
+  }
+}
+
 std::string describeDeadlock() {
   std::string message = "block " + std::to_string(block->index) +
                         ": deadlock: every thread waits:";
@@ -246,7 +336,7 @@ std::string describeDeadlock() {
       continue;
     }
     message += " " + std::to_string(thread.index) + " at " +
-               thread.waitsAt->what + ";";
+               thread.waitsAt->what.str() + ";";
   }
   return message;
 }
@@ -254,8 +344,8 @@ std::string describeDeadlock() {
 /// Lets the threads of a failed block unwind their stacks.
 void unwindThreads() {
   for (Thread &thread : block->threads) {
-    if (!thread.done) {
-      switchTo(thread);
+    if (thread.stack && !thread.done) {
+      giveTurn(thread);
     }
   }
 }
@@ -267,7 +357,7 @@ bool giveTurns(Threads::iterator begin, Threads::iterator end) {
   bool progress = false;
   for (auto thread = begin; thread != end; ++thread) {
     if ((*thread)->canRun() && block->fault.empty()) {
-      switchTo(**thread);
+      giveTurn(**thread);
       progress = true;
     }
   }
@@ -275,7 +365,8 @@ bool giveTurns(Threads::iterator begin, Threads::iterator end) {
 }
 
 /// One round over the block; false if no thread can run.
-bool giveRound(Threads &threads, Schedule::Order order, std::mt19937 &random) {
+bool giveRound(Threads &threads, Schedule::Order order,
+               std::minstd_rand &random) {
   if (order == Schedule::shuffled) {
     std::shuffle(threads.begin(), threads.end(), random);
   }
@@ -295,8 +386,9 @@ bool giveRound(Threads &threads, Schedule::Order order, std::mt19937 &random) {
 }
 
 /// Gives turns until all threads have ended or one has failed.
-void runThreads(const Schedule &schedule, std::mt19937 &random) {
-  Threads threads;
+void runThreads(const Schedule &schedule, std::minstd_rand &random) {
+  static Threads threads;
+  threads.clear();
   for (Thread &thread : block->threads) {
     threads.push_back(&thread);
   }
@@ -335,12 +427,13 @@ char *machine::sharedMemory() {
 void machine::barrier(int line) {
   Quiet quiet;
   Rendezvous &place = block->barrier;
-  std::string what = "the barrier in line " + std::to_string(line);
+  Action what = {"the barrier", line};
   if (block->exited > 0) {
-    fail("waits at " + what + ", but a thread of the block has exited");
+    fail("waits at " + what.str() + ", but a thread of the block has exited");
   }
-  if (place.arrived > 0 && place.what != what) {
-    fail("waits at " + what + ", but others of the block at " + place.what);
+  if (place.arrived > 0 && !(place.what == what)) {
+    fail("waits at " + what.str() + ", but others of the block at " +
+         place.what.str());
   }
   place.what = what;
   OrderingPoint &order = block->barrierOrder[place.generation % 2];
@@ -360,15 +453,16 @@ void machine::exchange(const char *name, const uint32_t *input, int inputWords,
   Quiet quiet;
   Warp &warp = currentWarp();
   Rendezvous &place = warp.rendezvous;
+  Action what = {name};
   if (warp.exited > 0) {
     fail(std::string("calls ") + name + ", but a lane of its warp has exited");
   }
-  if (place.arrived > 0 && place.what != name) {
+  if (place.arrived > 0 && !(place.what == what)) {
     fail(std::string("calls ") + name + ", but other lanes of its warp call " +
-         place.what);
+         place.what.str());
   }
   int lane = current->index % numLanes;
-  place.what = name;
+  place.what = what;
   std::copy_n(input, inputWords, warp.input[lane]);
   if (++place.arrived == numLanes) {
     compute(warp.input, warp.output);
@@ -401,32 +495,35 @@ void machine::checkShared(const char *name, const void *pointer) {
 void machine::copyAsync(void *shared, const void *global, uint32_t validBytes) {
   std::memset(shared, notANumberByte, accessBytes);
   Quiet quiet;
-  current->openGroup.push_back(
-      {static_cast<char *>(shared), global, validBytes});
+  current->copies.push_back({static_cast<char *>(shared), global, validBytes});
+  ++current->ungrouped;
 }
 
 void machine::copyAsyncCommit() {
   Quiet quiet;
-  current->groups.push_back(std::move(current->openGroup));
-  current->openGroup.clear();
+  current->groups.push_back(current->ungrouped);
+  current->ungrouped = 0;
 }
 
 void machine::copyAsyncWait(int pending) {
-  CopyGroup arrived;
+  auto &copies = current->copies;
+  size_t arrived = 0;
   {
     Quiet quiet;
     auto &groups = current->groups;
     auto end = groups.end() - std::min<ptrdiff_t>(pending, groups.size());
-    for (auto group = groups.begin(); group != end; ++group) {
-      arrived.insert(arrived.end(), group->begin(), group->end());
-    }
+    arrived = std::accumulate(groups.begin(), end, size_t(0));
     groups.erase(groups.begin(), end);
   }
-  for (const PendingCopy &copy : arrived) {
+  for (size_t i = 0; i < arrived; ++i) {
+    PendingCopy copy = readQuietly(copies[i]);
     std::memcpy(copy.shared, copy.global, copy.validBytes);
     std::memset(copy.shared + copy.validBytes, 0,
                 accessBytes - copy.validBytes);
   }
+  Quiet quiet;
+  copies.erase(copies.begin(),
+               copies.begin() + static_cast<ptrdiff_t>(arrived));
 }
 
 //===----------------------------------------------------------------------===//
@@ -455,34 +552,28 @@ void shim::launch(const LaunchSize &size, const Schedule &schedule,
     throw Fault("expects blocks of whole warps, but got " +
                 std::to_string(size.threads) + " threads");
   }
-  std::mt19937 random(schedule.seed);
+  std::lock_guard lock(machineMutex);
+  std::minstd_rand random(schedule.seed);
   scheduler.sanitized.adoptCurrent();
   current = &scheduler;
-  std::string fault;
   // ThreadSanitizer gives the identity of a destroyed thread to the next one,
   // and would take accesses of two blocks for accesses of one thread.
   std::vector<SanitizedStack> finished;
+  std::string fault;
   {
     Quiet quiet;
+    block->kernel = &kernel;
     for (uint32_t index = 0; index < size.blocks && fault.empty(); ++index) {
-      Block running;
-      block = &running;
-      running.index = index;
-      running.kernel = &kernel;
-      running.sharedBytes = size.sharedBytes;
-      running.shared = allocate(sharedAlignment, size.sharedBytes);
-      std::memset(running.shared.get(), notANumberByte, size.sharedBytes);
-      running.threads.resize(size.threads);
-      running.warps.resize(size.threads / numLanes);
-      for (uint32_t thread = 0; thread < size.threads; ++thread) {
-        createThread(running.threads[thread], thread);
-      }
+      block->reset(index, size);
       runThreads(schedule, random);
-      for (Thread &thread : running.threads) {
-        finished.push_back(thread.sanitized);
+      if (detectsRaces) {
+        for (Thread &thread : block->threads) {
+          if (thread.stack) {
+            finished.push_back(thread.sanitized);
+          }
+        }
       }
-      fault = running.fault;
-      block = nullptr;
+      fault = block->fault;
     }
   }
   for (SanitizedStack &stack : finished) {

@@ -103,6 +103,12 @@ constexpr bool detectsRaces = true;
 constexpr bool detectsRaces = false;
 #endif
 
+#ifdef KAON_SHIM_ADDRESS_SANITIZER
+constexpr bool detectsBounds = true;
+#else
+constexpr bool detectsBounds = false;
+#endif
+
 } // namespace kaon::shim
 
 #endif // KAON_TEST_CUDA_SHIM_H
