@@ -218,8 +218,8 @@ def NarrowProductsPass : Pass<"kaon-narrow-products", "::mlir::func::FuncOp"> {
     ```
 
     Numeric class: approximate. Operands and results of products have the relative
-    error of the 16-bit type, 2^-9 for `bf16` and 2^-12 for `f16`. Needs simplified
-    updates.
+    error of the 16-bit type, 2^-9 for `bf16` and 2^-12 for `f16`; `f16` ends at 65504,
+    and is for what is normalized first. Needs simplified updates.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect"];
 }

@@ -129,6 +129,11 @@ HostBackend::HostBackend(KernelTable kernels, int threads)
                           : ThreadPool::limit()) {}
 
 Status HostBackend::prepare(const StepPlan &stepPlan) {
+  if (stepPlan.target != Target::Cpu) {
+    return Status::failure("target: expects a plan for ",
+                           stringify(Target::Cpu), ", but got one for ",
+                           stringify(stepPlan.target));
+  }
   plan = &stepPlan;
   for (const KernelPlan &kernel : plan->kernels) {
     KaonKernelFn function = table.find(kernel.name);

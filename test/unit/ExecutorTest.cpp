@@ -451,6 +451,14 @@ TEST_F(ExecutorTest, RefusesPlansItCannotRun) {
             "expects code for the kernel 'momentum', but there is none; "
             "loaded: 'momentum', 'row'");
 
+  StepPlan foreign = plan;
+  foreign.target = Target::Cuda;
+  foreign.kernels[0].threads = 256;
+  foreign.sequences[0].launches[0].items = 1;
+  foreign.sequences[0].launches[0].grain = cudaElementwiseGrain;
+  EXPECT_EQ(message(foreign, testKernels()),
+            "target: expects a plan for cpu, but got one for cuda");
+
   StepPlan broken = plan;
   broken.phases.clear();
   EXPECT_EQ(message(broken, testKernels()),
