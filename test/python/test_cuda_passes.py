@@ -7,15 +7,17 @@ bounds of ``test_differential.py``; in native precision it rounds where the modu
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import language_examples as examples
 import numpy as np
 import pytest
+from cuda_plan_tools import Replay
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from kaon import _C, driver
-from kaon.interpreter import Interpreter
+from kaon.interpreter import Interpreter, round_to
 from random_updates import SHAPES, RandomUpdate, random_updates
 from test_differential import EPSILON, LR, MU, OPTIONS, amplification, error, inputs, matrices
 
@@ -81,6 +83,69 @@ def test_every_pass_keeps_the_meaning(
                 found = error(actual, result)
                 assert found <= bound, f"result {index} of step {values[-1]} after {step_of_lowering}: {found:.2g}"
     assert plan_of(module)["target"] == "cuda"
+
+
+@settings(max_examples=120, **OPTIONS)
+@given(
+    update=random_updates(),
+    shape=SHAPES,
+    dtype=st.sampled_from(["f32", "bf16", "f16"]),
+    half=st.sampled_from(["bf16", "f16"]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_the_plan_means_what_the_module_means(
+    update: RandomUpdate, shape: tuple[int, int], dtype: str, half: str, seed: int
+) -> None:
+    """A replay in bytes of memory gives the very bits of the module, rounding included."""
+    note(update.source)
+    module = _C.parse(driver.emit(matrices(update, shape, dtype)).text)
+    module.set_cuda_target({"half": half})
+    module.run_pipeline("kaon-cuda-pipeline")
+    plan = plan_of(module)
+    interpreter = Interpreter(module.to_python(), "native")
+    types = [dtype, dtype, *["f32"] * len(update.states)]
+    values = [round_to(v, t) for v, t in zip(inputs(update, shape, seed), types, strict=True)]
+    for step in range(1, update.period + 1):
+        ((symbol, _),) = interpreter.schedule(step)
+        expected = interpreter.call(symbol, *values, LR, MU, step)
+        ((bucket,),) = [plan["phases"][step % len(plan["phases"])]]
+        replayed = Replay(plan, interpreter, bucket["sequence"], values).run([LR, MU], step)
+        for index, (actual, result) in enumerate(zip(replayed, expected, strict=True)):
+            assert np.array_equal(actual, result, equal_nan=True), f"result {index} of step {step}"
+
+
+def replay(plan: dict[str, Any], module: _C.Module, arguments: list[Any]) -> list[Any]:
+    """What the plan's only sequence makes of an update's arguments."""
+    interpreter = Interpreter(module.to_python(), "native")
+    matrices = [value for value in arguments if isinstance(value, np.ndarray)]
+    scalars = [value for value in arguments[:-1] if not isinstance(value, np.ndarray)]
+    return Replay(plan, interpreter, 0, matrices).run(scalars, arguments[-1])
+
+
+@pytest.mark.parametrize("shape", [(17, 41), (41, 17)])
+def test_a_wrong_plan_gives_a_wrong_step(shape: tuple[int, int]) -> None:
+    """The replay sees offsets, pitches, operands and scalars that are not the right ones."""
+    module = lowered(examples.muon, shape, "f32", "bf16", PER_PASS)
+    arguments = [
+        round_to(value, "f32") if isinstance(value, np.ndarray) else value for value in arguments_of(module, shape, 1)
+    ]
+    plan = plan_of(module)
+    expected = results_of(module, arguments)
+    assert all(np.array_equal(a, e) for a, e in zip(replay(plan, module, arguments), expected, strict=True))
+
+    def damaged(damage: Callable[[dict[str, Any]], None]) -> Any:
+        wrong = plan_of(module)
+        damage(wrong["sequences"][0]["launches"][-1])
+        return replay(wrong, module, arguments)[0]
+
+    def shift(launch: dict[str, Any]) -> None:
+        launch["operands"][0]["offset"] += 256
+
+    def swap(launch: dict[str, Any]) -> None:
+        launch["scalars"][-2:] = reversed(launch["scalars"][-2:])
+
+    for damage in (shift, swap):
+        assert not np.array_equal(damaged(damage), expected[0], equal_nan=True)
 
 
 def lowered(update: Any, shape: tuple[int, int], dtype: str, half: str, passes: tuple[str, ...]) -> _C.Module:
