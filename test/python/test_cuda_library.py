@@ -213,6 +213,12 @@ def test_bandwidth_bound_kernels_access_16_bytes(architecture: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_row_kernels_fetch_ahead(architecture: str) -> None:
+    for name, text in entries("RowKernels.cuh", architecture).items():
+        assert "prefetch.global.L2" in text, name
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_columns_load_several_rows_before_they_compute(architecture: str) -> None:
     for name, text in entries("ColumnKernels.cuh", architecture).items():
         # Two operands of four rows each, before the first use: in the main loop of the first pass and in the second's.

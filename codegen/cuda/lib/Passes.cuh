@@ -69,7 +69,10 @@ template <typename OperandList, typename ReductionList> struct Pass {
   using Reductions = ReductionList;
 };
 
-template <typename First, typename... Rest> struct PassList {
+template <typename FirstPass, typename... Rest> struct PassList {
+  using First = FirstPass;
+  static constexpr int size = 1 + sizeof...(Rest);
+
   /// Operands of the kernel.
   static constexpr int count = First::List::count;
   static_assert(((Rest::List::count == count) && ...),

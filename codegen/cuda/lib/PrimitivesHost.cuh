@@ -74,6 +74,11 @@ KAON_DEVICE void storeWords(void *pointer, const Words4 &words) {
   std::memcpy(pointer, &words, sizeof words);
 }
 
+KAON_DEVICE void prefetch(const void *pointer) {
+  // Read, so that sanitizers see addresses that must not be.
+  static_cast<void>(*static_cast<const volatile char *>(pointer));
+}
+
 //===----------------------------------------------------------------------===//
 // Synchronisation and exchange
 //===----------------------------------------------------------------------===//

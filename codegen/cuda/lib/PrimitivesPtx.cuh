@@ -50,6 +50,12 @@ KAON_DEVICE void storeWords(void *pointer, const Words4 &words) {
       make_uint4(words.word[0], words.word[1], words.word[2], words.word[3]);
 }
 
+/// Starts to bring the cache line of an address in global memory into the L2
+/// cache.
+KAON_DEVICE void prefetch(const void *pointer) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer));
+}
+
 //===----------------------------------------------------------------------===//
 // Synchronisation and exchange
 //===----------------------------------------------------------------------===//

@@ -184,6 +184,30 @@ KAON_DEVICE void rowPointers(const Matrix<List::count> &matrix, i64 row,
   });
 }
 
+/// Starts to bring what the thread will load of row `row` into the L2 cache.
+template <typename List, int threads>
+KAON_DEVICE void prefetchRow(const Matrix<List::count> &matrix, i64 row) {
+  constexpr int lineBytes = 128;
+  void *pointers[List::count];
+  rowPointers<List>(matrix, row, pointers);
+  int groups = divideUp(static_cast<int>(matrix.columns), groupSize);
+  for (int group = static_cast<int>(threadIndex()); group < groups;
+       group += threads) {
+    List::forEach([&](auto index, auto operand) {
+      using T = typename decltype(operand)::Type;
+      constexpr int groupsOfLine =
+          lineBytes / (groupSize * static_cast<int>(sizeof(T)));
+      if constexpr (decltype(operand)::loaded) {
+        if (group % groupsOfLine == 0) {
+          auto *values =
+              static_cast<const T *>(pointers[decltype(index)::value]);
+          prefetch(values + i64(group) * groupSize);
+        }
+      }
+    });
+  }
+}
+
 /// What the threads' values of every reduction combine to, for every thread.
 /// `shared` has room for one reduction after the other.
 template <typename Reductions, int threads>
@@ -222,13 +246,27 @@ KAON_DEVICE void runRows(const MatrixOf<Step> *matrices, const Block *blocks,
   char *shared = sharedMemory();
   KeptOfRow kept(shared + Passes::numReductions * reduceBlockBytes);
 
-  for (i64 row = block.first; row < i64(block.first) + block.count; ++row) {
+  i64 endRow = i64(block.first) + block.count;
+  for (i64 row = block.first; row < endRow; ++row) {
+    // Memory works while earlier passes and barriers do not use it. Steps that
+    // stream read again what is in the cache by then.
+    if constexpr (Step::kept > 0) {
+      Passes::forEach([&](auto index, auto pass) {
+        if constexpr (decltype(index)::value > 0) {
+          prefetchRow<typename decltype(pass)::List, threads>(matrix, row);
+        }
+      });
+    }
     Step step(scalars + matrix.firstScalar, matrix, row);
     char *partials = shared;
     Passes::forEach([&](auto index, auto pass) {
       using List = typename decltype(pass)::List;
       using Reductions = typename decltype(pass)::Reductions;
       constexpr bool isFirst = decltype(index)::value == 0;
+      constexpr bool isLast = decltype(index)::value == Passes::size - 1;
+      if (isLast && row + 1 < endRow) {
+        prefetchRow<typename Passes::First::List, threads>(matrix, row + 1);
+      }
       void *pointers[List::count];
       rowPointers<List>(matrix, row, pointers);
       typename Reductions::Values totals;
