@@ -52,6 +52,7 @@ private:
   Value mul(Value a, Value b) { return arith::MulFOp::create(*this, a, b); }
   Value div(Value a, Value b) { return arith::DivFOp::create(*this, a, b); }
   Value max(Value a, Value b) { return arith::MaximumFOp::create(*this, a, b); }
+  Value min(Value a, Value b) { return arith::MinimumFOp::create(*this, a, b); }
   Value matmul(Value a, Value b, bool transposeB = false) {
     return MatmulOp::create(*this, a, b, /*transposeA=*/false, transposeB);
   }
@@ -127,6 +128,12 @@ private:
         *this, reduce(ReduceKind::Sum, mul(wide, wide), along));
   }
 
+  /// An f32 matrix times non-negative f64 numbers, which may be larger or
+  /// smaller than f32 holds: those of subnormal rows' inverse norms are. The
+  /// second factor is one nearly always; else it continues in the direction of
+  /// the first, so that nothing overflows or vanishes between them.
+  Value mulInTwoFactors(Value matrix, Value number);
+
   Value norm(Value matrix, Along along);
   Value normalize(Value matrix, Along along, NormalizeMode mode, double epsilon,
                   double scale);
@@ -158,17 +165,29 @@ Value Expander::normalize(Value matrix, Along along, NormalizeMode mode,
         replaceZeros(guard(scaled.norm, mode, relativeEpsilon, scale), 1.0);
     return div(scaled.quotients, broadcast(divisor, matrix));
   }
-  // One division per norm rather than one per element: the quotient of f32
-  // numbers taken as a product in f64 is wrong in the last bit of f32 about
-  // once in 2^28 times.
+  // One division per norm rather than one per element.
   Value wide = convert(matrix, getF64Type());
   Value norm = wideNorm(wide, along);
   Value divisor = guard(norm, mode, splat(epsilon, norm), scale);
   Value isZero = arith::CmpFOp::create(*this, arith::CmpFPredicate::OEQ, norm,
                                        fill(0.0, norm));
-  Value factor = arith::SelectOp::create(*this, isZero, fill(0.0, norm),
-                                         div(fill(1.0, norm), divisor));
-  return convert(mul(wide, broadcast(factor, wide)), element);
+  Value inverse = arith::SelectOp::create(*this, isZero, fill(0.0, norm),
+                                          div(fill(1.0, norm), divisor));
+  // What the whole matrix is divided by goes into products, next to which a
+  // multiplication in f64 costs nothing.
+  return along == Along::All
+             ? convert(mul(wide, broadcast(inverse, wide)), element)
+             : mulInTwoFactors(matrix, inverse);
+}
+
+Value Expander::mulInTwoFactors(Value matrix, Value number) {
+  Value first =
+      min(max(number, fill(0x1p-126, number)), fill(0x1p+126, number));
+  Type element = getMatrixType(matrix).getElementType();
+  for (Value factor : {first, div(number, first)}) {
+    matrix = mul(matrix, broadcast(convert(factor, element), matrix));
+  }
+  return matrix;
 }
 
 void Expander::expand(MomentumOp op) {

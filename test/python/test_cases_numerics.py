@@ -128,6 +128,26 @@ def test_b02_small_gradients(scale: float) -> None:
     assert relative_error(orthogonalized(small, PeriodicRowwiseMuon, phase=1), rows) < tolerance
 
 
+def test_b02_rows_of_every_scale_side_by_side() -> None:
+    """A power of two changes no bit of a row's direction, and so of its update, as long as nothing is subnormal."""
+    x = gaussian(10, 40)
+    scales = torch.tensor([2.0**exponent for exponent in (-100, -70, -60, -59, -20, 0, 40, 60, 61, 120)])
+    rows = orthogonalized(x, PeriodicRowwiseMuon, phase=1)
+    assert_bitwise([orthogonalized(x * scales[:, None], PeriodicRowwiseMuon, phase=1)], [rows])
+
+
+def test_b02_rows_of_subnormal_numbers() -> None:
+    """The inverse norm of such a row is more than float32 can hold; its direction is as good as its numbers."""
+    counts = torch.randint(-1000, 1000, (3, 64), generator=torch.Generator().manual_seed(1)).float()
+    counts[1:] = 0
+    counts[1, 7] = 20000
+    rows = orthogonalized(counts * 2.0**-149, PeriodicRowwiseMuon, phase=1)
+    expected = orthogonalized(counts, PeriodicRowwiseMuon, phase=1)
+    assert torch.isfinite(rows).all()
+    assert relative_error(rows[1:], expected[1:]) < 1e-6
+    assert relative_error(rows[:1], expected[:1]) < 2e-2
+
+
 def test_b02_onset_of_an_eps_that_was_asked_for() -> None:
     """torch's eps=1e-7 floors the norm: below it the update shrinks. The default eps=0 has no such floor."""
     x = gaussian(16, 32)

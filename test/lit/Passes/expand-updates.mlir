@@ -112,15 +112,24 @@ func.func @norm_f64(%x: tensor<4x6xf64>) -> tensor<1x6xf64> {
 // -----
 
 // A zero row divides by nothing: its factor is zero.
+// The inverse of a norm in f32 has two factors: it may be larger than f32 holds.
 // CHECK-LABEL: func.func @normalize_f32
+// CHECK-SAME: %[[X:.*]]: tensor<4x6xf32>
 // CHECK: %[[NORM:.*]] = math.sqrt
 // CHECK: %[[GUARDED:.*]] = arith.maximumf %[[NORM]], %{{.*}} : tensor<4x1xf64>
 // CHECK: %[[IS_ZERO:.*]] = arith.cmpf oeq, %[[NORM]], %[[ZERO:[^ ]*]]
 // CHECK: %[[INVERSE:.*]] = arith.divf %{{.*}}, %[[GUARDED]]
 // CHECK: %[[FACTOR:.*]] = arith.select %[[IS_ZERO]], %[[ZERO]], %[[INVERSE]]
-// CHECK: %[[REPEATED:.*]] = kaon.broadcast %[[FACTOR]]
-// CHECK: %[[SCALED:.*]] = arith.mulf %{{.*}}, %[[REPEATED]] : tensor<4x6xf64>
-// CHECK: arith.truncf %[[SCALED]]
+// CHECK: %[[AT_LEAST:.*]] = arith.maximumf %[[FACTOR]], %{{.*}} : tensor<4x1xf64>
+// CHECK: %[[FIRST:.*]] = arith.minimumf %[[AT_LEAST]], %{{.*}} : tensor<4x1xf64>
+// CHECK: %[[SECOND:.*]] = arith.divf %[[FACTOR]], %[[FIRST]]
+// CHECK: %[[NARROW_FIRST:.*]] = arith.truncf %[[FIRST]] : tensor<4x1xf64> to tensor<4x1xf32>
+// CHECK: %[[ONCE:.*]] = kaon.broadcast %[[NARROW_FIRST]]
+// CHECK: %[[SCALED:.*]] = arith.mulf %[[X]], %[[ONCE]] : tensor<4x6xf32>
+// CHECK: %[[NARROW_SECOND:.*]] = arith.truncf %[[SECOND]] : tensor<4x1xf64> to tensor<4x1xf32>
+// CHECK: %[[TWICE:.*]] = kaon.broadcast %[[NARROW_SECOND]]
+// CHECK: %[[RESULT:.*]] = arith.mulf %[[SCALED]], %[[TWICE]] : tensor<4x6xf32>
+// CHECK: return %[[RESULT]]
 func.func @normalize_f32(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {
   %y = kaon.normalize %x along row max epsilon 1.0e-12 scale 1.0 : tensor<4x6xf32>
   return %y : tensor<4x6xf32>
