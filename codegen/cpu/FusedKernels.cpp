@@ -237,6 +237,10 @@ private:
 
   Value initialAccumulator(ReduceOp op);
   Value accumulate(ReduceOp op, Value sum, const Place &place, Known &known);
+  /// Adds a product that is exact: a processor that can may round once, in one
+  /// instruction, without changing a bit.
+  Value addExactProduct(arith::MulFOp product, Value sum, const Place &place,
+                        Known &known);
   /// The value of a reduction from its accumulator.
   Value finish(ReduceOp op, Value sum);
 
@@ -587,8 +591,30 @@ static Value combineReduction(KernelBuilder &b, ReduceKind kind, Value x,
   llvm_unreachable("all kinds are handled");
 }
 
+/// Whether a number in f64 was one in a type whose products f64 holds exactly.
+static bool isWidened(Value value) {
+  auto extend = value.getDefiningOp<arith::ExtFOp>();
+  return extend && elementTypeOf(value).isF64() &&
+         elementTypeOf(extend.getIn()).getIntOrFloatBitWidth() <= 32;
+}
+
+Value FusedKernel::addExactProduct(arith::MulFOp product, Value sum,
+                                   const Place &place, Known &known) {
+  auto contract = arith::FastMathFlags::contract;
+  Value left = toLanes(evaluate(product.getLhs(), place, known));
+  Value right = toLanes(evaluate(product.getRhs(), place, known));
+  Value value = arith::MulFOp::create(b, left, right, contract);
+  return arith::AddFOp::create(b, sum, value, contract);
+}
+
 Value FusedKernel::accumulate(ReduceOp op, Value sum, const Place &place,
                               Known &known) {
+  auto product = op.getInput().getDefiningOp<arith::MulFOp>();
+  if (op.getKind() == ReduceKind::Sum && product &&
+      isWidened(product.getLhs()) && isWidened(product.getRhs())) {
+    Value next = addExactProduct(product, sum, place, known);
+    return place.mask ? b.select(place.mask, next, sum) : next;
+  }
   Value value = toLanes(evaluate(op.getInput(), place, known));
   if (op.getKind() == ReduceKind::Sum && !elementTypeOf(value).isF64()) {
     value = arith::ExtFOp::create(b, sum.getType(), value);

@@ -57,9 +57,31 @@ func.func private @recompute(%x: tensor<?x?xf32>) -> (tensor<?x?xf32>, tensor<?x
   return %y, %z : tensor<?x?xf32>, tensor<?x?xf32>
 }
 
+// Products of numbers that were f32 are exact in f64: rounding once, after the
+// addition, gives the same bits.
+// CHECK-LABEL: func.func @sum_of_squares
+// CHECK: %[[SQUARE:.*]] = arith.mulf %[[X:.*]], %[[X]] fastmath<contract> : vector<16xf64>
+// CHECK: arith.addf %{{.*}}, %[[SQUARE]] fastmath<contract> : vector<16xf64>
+func.func private @sum_of_squares(%x: tensor<?x?xf32>) -> tensor<?x1xf64>
+    attributes {kaon.kernel = #kaon.schedule<rows>} {
+  %wide = arith.extf %x : tensor<?x?xf32> to tensor<?x?xf64>
+  %squares = arith.mulf %wide, %wide : tensor<?x?xf64>
+  %s = kaon.reduce sum %squares along row : tensor<?x?xf64> -> tensor<?x1xf64>
+  return %s : tensor<?x1xf64>
+}
+
+// CHECK-LABEL: func.func @sum_of_inexact_squares
+// CHECK-NOT: fastmath
+// CHECK-LABEL: func.func @sum_columns
+func.func private @sum_of_inexact_squares(%x: tensor<?x?xf64>) -> tensor<?x1xf64>
+    attributes {kaon.kernel = #kaon.schedule<rows>} {
+  %squares = arith.mulf %x, %x : tensor<?x?xf64>
+  %s = kaon.reduce sum %squares along row : tensor<?x?xf64> -> tensor<?x1xf64>
+  return %s : tensor<?x1xf64>
+}
+
 // Columns: a loop over blocks of columns around loops over rows, one sum per
 // lane.
-// CHECK-LABEL: func.func @sum_columns
 // CHECK: scf.for
 // CHECK:   %[[SUM:.*]] = scf.for {{.*}} iter_args({{.*}}) -> (vector<32xf64>)
 // CHECK:   %[[RESULT:.*]] = arith.truncf %[[SUM]] : vector<32xf64> to vector<32xf32>
