@@ -7,6 +7,8 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
+#include "llvm/ADT/SetVector.h"
+
 using namespace mlir;
 
 namespace kaon::cpu {
@@ -24,16 +26,6 @@ static constexpr int64_t reductionLanes = 16;
 /// that one can be loaded while the other is computed with, and in column
 /// kernels whole cache lines of every row.
 static constexpr int64_t freeLanes = 2 * reductionLanes;
-
-/// From how many columns on row kernels of several passes fetch ahead. A row of
-/// as many f32 has 8 KiB: with a few operands, the rows of two turns no longer
-/// fit into a first-level cache of 32 KiB. On shorter ones the hardware's own
-/// prefetching is ahead already, and the instructions would only cost.
-static constexpr int64_t prefetchColumns = 2048;
-
-/// Where it is fetched to, as `llvm.prefetch` counts: 3 is the first level, 2
-/// the second. The first has no room for rows that are long.
-static constexpr int32_t prefetchLevel = 2;
 
 static bool isHalf(Type type) { return type.isBF16() || type.isF16(); }
 
@@ -200,7 +192,12 @@ private:
   //===--- analysis ---------------------------------------------------------//
 
   LogicalResult analyze();
-  void findFirstReads(int64_t pass);
+  void findEarlyResults();
+  /// The operands that the passes after `pass` read and whose elements differ
+  /// from place to place.
+  llvm::SetVector<BlockArgument> readAfter(int64_t pass) const;
+  /// The result that holds a value which an earlier pass has stored, or -1.
+  int64_t storedBefore(Value value, int64_t pass) const;
   bool isHost(Value value) const {
     return !isa<RankedTensorType>(value.getType());
   }
@@ -229,7 +226,7 @@ private:
   /// Evaluates, ahead of the inner loop, what pass `pass` can know there: a
   /// division by a norm, say, happens once per row.
   void evaluateInvariants(int64_t pass, const Place &place, Known &known);
-  Value loadOperand(BlockArgument argument, const Place &place);
+  Value loadElements(int64_t buffer, RankedTensorType type, const Place &place);
   Value compute(Operation *op, const Place &place, Known &known);
   Value toLanes(Value value);
   Value pointerTo(int64_t buffer, RankedTensorType type, const Place &place);
@@ -251,13 +248,15 @@ private:
   using InnerBody = function_ref<Values(const Place &, ValueRange)>;
   using InnerLoop = function_ref<Values(ValueRange, InnerBody)>;
 
-  /// Stores the results that change from one turn of the inner loop to the
-  /// next, or those that do not.
-  void storeResults(bool inside, const Place &place, Known &known);
-  /// Fetches ahead, in pass `pass`, what the next pass is the first to read:
-  /// the next pass over this row, or the first pass over the next row.
-  /// Otherwise each pass would wait for the memory that only it touches.
-  void prefetch(int64_t pass, const Place &place);
+  /// The pass that stores a result which changes from one turn of the inner
+  /// loop to the next.
+  int64_t storingPass(int64_t index) const;
+  /// Stores the results of pass `pass`, or, where it is the number of passes,
+  /// those that do not change in the inner loop.
+  void storeResults(int64_t pass, const Place &place, Known &known);
+  /// Whether no early result lies in the memory of an operand that is read
+  /// after it was stored; null if there is no such operand.
+  Value mayStoreEarly();
   /// All passes over one row, or one block of columns. `innerLoop` makes a loop
   /// over the places in it.
   void buildItem(const Place &outer, InnerLoop innerLoop);
@@ -280,14 +279,16 @@ private:
   SmallVector<ReduceOp> reductions;
   /// How many passes there are.
   int64_t passes = 0;
-  /// Operands along the lanes of row kernels, with the first pass that reads
-  /// them.
-  llvm::MapVector<BlockArgument, int64_t> firstReads;
+  /// Results that are stored by the pass which computes them, before the last
+  /// one, and read by the passes after it.
+  SmallVector<int64_t> earlyResults;
+  /// Whether the code being built stores them so.
+  bool storesEarly = false;
+  /// The pass being built.
+  int64_t currentPass = 0;
 
   Values data, strides, hostScalars;
   Value rows, cols;
-  /// Whether rows have prefetchColumns columns.
-  Value longRows;
 };
 
 } // namespace
@@ -408,34 +409,66 @@ LogicalResult FusedKernel::analyze() {
       passes = std::max(passes, passOf.lookup(result) + 1);
     }
   }
-  if (schedule == Schedule::Rows) {
-    for (int64_t pass = 0; pass < passes; ++pass) {
-      findFirstReads(pass);
-    }
-  }
+  findEarlyResults();
   return success();
 }
 
-void FusedKernel::findFirstReads(int64_t pass) {
-  SmallVector<Value> worklist;
-  for (ReduceOp op : reductionsOf(pass)) {
-    worklist.push_back(op.getInput());
-  }
-  if (pass == passes - 1) {
-    llvm::append_range(worklist, terminator().getOperands());
-  }
-  llvm::DenseSet<Value> seen;
-  while (!worklist.empty()) {
-    Value value = worklist.pop_back_val();
-    if (!varying.contains(value) || !seen.insert(value).second) {
-      continue;
-    }
-    if (auto argument = dyn_cast<BlockArgument>(value)) {
-      firstReads.insert({argument, pass});
-    } else {
-      llvm::append_range(worklist, value.getDefiningOp()->getOperands());
+int64_t FusedKernel::storedBefore(Value value, int64_t pass) const {
+  if (storesEarly && passOf.lookup(value) < pass) {
+    for (int64_t index : earlyResults) {
+      if (terminator().getOperand(index) == value) {
+        return index;
+      }
     }
   }
+  return -1;
+}
+
+llvm::SetVector<BlockArgument> FusedKernel::readAfter(int64_t pass) const {
+  llvm::SetVector<BlockArgument> found;
+  for (int64_t later = pass + 1; later < passes; ++later) {
+    SmallVector<Value> worklist;
+    for (ReduceOp op : reductionsOf(later)) {
+      worklist.push_back(op.getInput());
+    }
+    for (auto [i, result] : llvm::enumerate(terminator().getOperands())) {
+      if (storingPass(i) == later) {
+        worklist.push_back(result);
+      }
+    }
+    llvm::DenseSet<Value> seen;
+    while (!worklist.empty()) {
+      Value value = worklist.pop_back_val();
+      if (!varying.contains(value) || storedBefore(value, later) >= 0 ||
+          !seen.insert(value).second) {
+        continue;
+      }
+      if (auto argument = dyn_cast<BlockArgument>(value)) {
+        found.insert(argument);
+      } else {
+        llvm::append_range(worklist, value.getDefiningOp()->getOperands());
+      }
+    }
+  }
+  return found;
+}
+
+/// A new state, say, from which the last pass computes the rest again: that
+/// takes fewer instructions than from the old one, which is read once then.
+void FusedKernel::findEarlyResults() {
+  for (auto [i, result] : llvm::enumerate(terminator().getOperands())) {
+    if (varying.contains(result) && !isa<BlockArgument>(result) &&
+        variesInside(cast<RankedTensorType>(result.getType())) &&
+        passOf.lookup(result) < passes - 1) {
+      earlyResults.push_back(i);
+    }
+  }
+  size_t before = readAfter(0).size();
+  storesEarly = true;
+  if (readAfter(0).size() == before) {
+    earlyResults.clear();
+  }
+  storesEarly = false;
 }
 
 //===----------------------------------------------------------------------===//
@@ -459,10 +492,10 @@ Value FusedKernel::pointerTo(int64_t buffer, RankedTensorType type,
                               : pointer;
 }
 
-Value FusedKernel::loadOperand(BlockArgument argument, const Place &place) {
-  auto type = cast<RankedTensorType>(argument.getType());
+Value FusedKernel::loadElements(int64_t buffer, RankedTensorType type,
+                                const Place &place) {
   Type element = storageType(type.getElementType());
-  Value pointer = pointerTo(argument.getArgNumber(), type, place);
+  Value pointer = pointerTo(buffer, type, place);
   if (!liesAlongLanes(type)) {
     return b.load(element, pointer);
   }
@@ -491,9 +524,14 @@ Value FusedKernel::evaluate(Value value, const Place &place, Known &known) {
     return found;
   }
   Value result;
-  if (auto argument = dyn_cast<BlockArgument>(value)) {
-    result = isHost(value) ? hostScalars[argument.getArgNumber() - inputs]
-                           : loadOperand(argument, place);
+  if (int64_t stored = storedBefore(value, currentPass); stored >= 0) {
+    result = loadElements(inputs + stored,
+                          cast<RankedTensorType>(value.getType()), place);
+  } else if (auto argument = dyn_cast<BlockArgument>(value)) {
+    result = isHost(value)
+                 ? hostScalars[argument.getArgNumber() - inputs]
+                 : loadElements(argument.getArgNumber(),
+                                cast<RankedTensorType>(value.getType()), place);
   } else {
     result = compute(value.getDefiningOp(), place, known);
   }
@@ -660,11 +698,21 @@ Values FusedKernel::loopOverColumns(
                 });
 }
 
-void FusedKernel::storeResults(bool inside, const Place &place, Known &known) {
+int64_t FusedKernel::storingPass(int64_t index) const {
+  Value result = terminator().getOperand(index);
+  if (!variesInside(cast<RankedTensorType>(result.getType()))) {
+    return passes;
+  }
+  return storesEarly && llvm::is_contained(earlyResults, index)
+             ? passOf.lookup(result)
+             : passes - 1;
+}
+
+void FusedKernel::storeResults(int64_t pass, const Place &place, Known &known) {
   // All loads of a place come before its stores.
   SmallVector<std::pair<int64_t, Value>> values;
   for (auto [i, result] : llvm::enumerate(terminator().getOperands())) {
-    if (variesInside(cast<RankedTensorType>(result.getType())) == inside) {
+    if (storingPass(i) == pass) {
       values.push_back({i, evaluate(result, place, known)});
     }
   }
@@ -673,28 +721,28 @@ void FusedKernel::storeResults(bool inside, const Place &place, Known &known) {
   }
 }
 
-void FusedKernel::prefetch(int64_t pass, const Place &place) {
-  if (schedule != Schedule::Rows || passes < 2 || place.mask) {
-    return;
-  }
-  bool last = pass == passes - 1;
-  Place ahead = {last ? b.add(place.row, 1) : place.row, place.column, Value()};
-  b.ifThen(longRows, [&] {
-    for (auto [argument, firstPass] : firstReads) {
-      auto type = cast<RankedTensorType>(argument.getType());
-      if (firstPass == (last ? 0 : pass + 1) && type.getDimSize(0) != 1) {
-        LLVM::Prefetch::create(b,
-                               pointerTo(argument.getArgNumber(), type, ahead),
-                               /*rw=*/0, /*hint=*/prefetchLevel,
-                               /*cache=*/1);
-      }
+Value FusedKernel::mayStoreEarly() {
+  auto addressOf = [&](int64_t buffer) -> Value {
+    return LLVM::PtrToIntOp::create(b, b.getI64Type(), data[buffer]);
+  };
+  Value safe;
+  storesEarly = true;
+  for (int64_t index : earlyResults) {
+    for (BlockArgument operand : readAfter(storingPass(index))) {
+      Value apart =
+          b.compare(arith::CmpIPredicate::ne, addressOf(inputs + index),
+                    addressOf(operand.getArgNumber()));
+      safe = safe ? arith::AndIOp::create(b, safe, apart).getResult() : apart;
     }
-  });
+  }
+  storesEarly = false;
+  return safe;
 }
 
 void FusedKernel::buildItem(const Place &outer, InnerLoop innerLoop) {
   Known ofItem;
   for (int64_t pass = 0; pass < passes; ++pass) {
+    currentPass = pass;
     evaluateInvariants(pass, outer, ofItem);
     SmallVector<ReduceOp> current = reductionsOf(pass);
     Values init;
@@ -703,14 +751,11 @@ void FusedKernel::buildItem(const Place &outer, InnerLoop innerLoop) {
     }
     Values sums = innerLoop(init, [&](const Place &place, ValueRange carried) {
       Known known = ofItem;
-      prefetch(pass, place);
       Values next;
       for (auto [op, sum] : llvm::zip_equal(current, carried)) {
         next.push_back(accumulate(op, sum, place, known));
       }
-      if (pass == passes - 1) {
-        storeResults(/*inside=*/true, place, known);
-      }
+      storeResults(pass, place, known);
       return next;
     });
     for (auto [op, sum] : llvm::zip_equal(current, sums)) {
@@ -718,12 +763,10 @@ void FusedKernel::buildItem(const Place &outer, InnerLoop innerLoop) {
     }
   }
   evaluateInvariants(passes, outer, ofItem);
-  storeResults(/*inside=*/false, outer, ofItem);
+  storeResults(passes, outer, ofItem);
 }
 
 void FusedKernel::buildRows() {
-  longRows =
-      b.compare(arith::CmpIPredicate::sge, cols, b.index(prefetchColumns));
   b.loop(args.begin, args.end, 1, [&](Value row) {
     buildItem({row, Value(), Value()}, [&](ValueRange init, InnerBody body) {
       return loopOverColumns(b.index(0), cols, row, init, body);
@@ -760,7 +803,15 @@ LogicalResult FusedKernel::build(ModuleOp module, StringRef name) {
   }
   rows = b.size(args, 0);
   cols = b.size(args, 1);
-  schedule == Schedule::Columns ? buildColumns() : buildRows();
+  auto buildItems = [&](bool early) {
+    storesEarly = early;
+    schedule == Schedule::Columns ? buildColumns() : buildRows();
+  };
+  if (Value mayStore = mayStoreEarly()) {
+    b.ifElse(mayStore, [&] { buildItems(true); }, [&] { buildItems(false); });
+  } else {
+    buildItems(!earlyResults.empty());
+  }
   return success();
 }
 

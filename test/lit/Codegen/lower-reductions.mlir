@@ -35,26 +35,74 @@ func.func private @normalize_rows(%x: tensor<?x?xf32>) -> tensor<?x?xf32>
   return %q : tensor<?x?xf32>
 }
 
-// What a later pass needs of an earlier one is computed anew from operands, so
-// that no result is stored before the last pass.
-// CHECK-LABEL: func.func @recompute
+// What a later pass needs of an earlier one it reads from a result, if that
+// spares it an operand. Nothing that it reads besides can lie there.
+// CHECK-LABEL: func.func @store_early
+// CHECK-NOT: scf.if
 // CHECK: scf.for
 // CHECK:   scf.for {{.*}} iter_args
-// CHECK:     arith.mulf
-// CHECK-NOT: llvm.store
+// CHECK:     %[[Y:.*]] = arith.mulf
+// CHECK:     llvm.store %[[Y]], %{{.*}} : vector<16xf32>
 // CHECK:   arith.maximumf %{{.*}} : vector<8xf32>
 // CHECK:   scf.for
-// CHECK:     arith.mulf
-// CHECK:     arith.subf
-// CHECK:     llvm.store
-// CHECK:     llvm.store
-func.func private @recompute(%x: tensor<?x?xf32>) -> (tensor<?x?xf32>, tensor<?x?xf32>)
+// CHECK-NOT: arith.mulf
+// CHECK:     %[[Z:.*]] = arith.subf
+// CHECK-NEXT: %{{.*}} = arith.muli
+// CHECK:     llvm.store %[[Z]], %{{.*}} : vector<16xf32>
+// CHECK-NOT: llvm.store {{.*}} : vector<16xf32>
+func.func private @store_early(%x: tensor<?x?xf32>) -> (tensor<?x?xf32>, tensor<?x?xf32>)
     attributes {kaon.kernel = #kaon.schedule<rows>} {
   %y = arith.mulf %x, %x : tensor<?x?xf32>
   %s = kaon.reduce max %y along row : tensor<?x?xf32> -> tensor<?x1xf32>
   %b = kaon.broadcast %s : tensor<?x1xf32> to tensor<?x?xf32>
   %z = arith.subf %y, %b : tensor<?x?xf32>
   return %y, %z : tensor<?x?xf32>, tensor<?x?xf32>
+}
+
+// A result may lie over any operand. Over one that a later pass reads, it is
+// stored by the last pass, which computes it anew.
+// CHECK-LABEL: func.func @store_early_if_apart
+// CHECK: %[[RESULT:.*]] = llvm.ptrtoint
+// CHECK: %[[OPERAND:.*]] = llvm.ptrtoint
+// CHECK: %[[APART:.*]] = arith.cmpi ne, %[[RESULT]], %[[OPERAND]]
+// CHECK: scf.if %[[APART]] {
+// CHECK:   arith.mulf
+// CHECK:   llvm.store {{.*}} : vector<16xf32>
+// CHECK:   vector.shuffle
+// CHECK-NOT: arith.mulf
+// CHECK: } else {
+// CHECK:   arith.mulf
+// CHECK-NOT: llvm.store {{.*}} : vector<16xf32>
+// CHECK:   vector.shuffle
+// CHECK:   arith.mulf
+// CHECK:   llvm.store {{.*}} : vector<16xf32>
+// CHECK:   llvm.store {{.*}} : vector<16xf32>
+func.func private @store_early_if_apart(%x: tensor<?x?xf32>, %w: tensor<?x?xf32>) -> (tensor<?x?xf32>, tensor<?x?xf32>)
+    attributes {kaon.kernel = #kaon.schedule<rows>} {
+  %y = arith.mulf %x, %x : tensor<?x?xf32>
+  %s = kaon.reduce max %y along row : tensor<?x?xf32> -> tensor<?x1xf32>
+  %b = kaon.broadcast %s : tensor<?x1xf32> to tensor<?x?xf32>
+  %u = arith.subf %y, %b : tensor<?x?xf32>
+  %z = arith.subf %w, %u : tensor<?x?xf32>
+  return %y, %z : tensor<?x?xf32>, tensor<?x?xf32>
+}
+
+// A rounded result is not what the last pass needs: that reads the operand
+// again, so storing early would spare nothing.
+// CHECK-LABEL: func.func @store_rounded_late
+// CHECK-NOT: scf.if
+// CHECK-NOT: llvm.store {{.*}} : vector<16xi16>
+// CHECK: vector.shuffle
+// CHECK: llvm.store {{.*}} : vector<16xi16>
+func.func private @store_rounded_late(%x: tensor<?x?xbf16>) -> (tensor<?x?xbf16>, tensor<?x?xf32>)
+    attributes {kaon.kernel = #kaon.schedule<rows>} {
+  %wide = arith.extf %x : tensor<?x?xbf16> to tensor<?x?xf32>
+  %y = arith.mulf %wide, %wide : tensor<?x?xf32>
+  %s = kaon.reduce max %y along row : tensor<?x?xf32> -> tensor<?x1xf32>
+  %b = kaon.broadcast %s : tensor<?x1xf32> to tensor<?x?xf32>
+  %z = arith.subf %y, %b : tensor<?x?xf32>
+  %r = arith.truncf %y : tensor<?x?xf32> to tensor<?x?xbf16>
+  return %r, %z : tensor<?x?xbf16>, tensor<?x?xf32>
 }
 
 // Products of numbers that were f32 are exact in f64: rounding once, after the
