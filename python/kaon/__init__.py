@@ -1,7 +1,7 @@
 """Kaon: a kernel DSL and compiler for matrix optimizers.
 
-Importing this package needs neither torch nor the compiled extension; ``kaon.optim`` and ``kaon.optimizer`` load torch
-when they are first used.
+Importing this package needs neither torch nor the compiled extension; ``kaon.optim``, ``kaon.optimizer`` and
+``kaon.load`` load torch when they are first used.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from kaon.compiler.update import Update, update
 if TYPE_CHECKING:
     from kaon import optim
     from kaon.optim import optimizer
+    from kaon.package import load
 
 __version__ = "0.1.0"
 
@@ -26,6 +27,7 @@ __all__ = [
     "errors",
     "function",
     "language",
+    "load",
     "optim",
     "optimizer",
     "update",
@@ -37,6 +39,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("kaon.optim")
     if name == "optimizer":
         return importlib.import_module("kaon.optim").optimizer
+    if name == "load":
+        return importlib.import_module("kaon.package").load
     raise AttributeError(f"module 'kaon' has no attribute {name!r}")
 
 

@@ -39,27 +39,42 @@ def _parser() -> argparse.ArgumentParser:
         help=f"comma-separated: {', '.join(SECTIONS)} (default: %(default)s)",
     )
 
-    compiled = commands.add_parser("compile", help="compile an update for some shapes into the cache")
-    _add_update_arguments(compiled)
+    compiled = commands.add_parser("compile", help="compile for some shapes, into the cache or into a package")
+    _add_update_arguments(compiled, packaged=True)
+    compiled.add_argument("-o", "--output", metavar="DIR", help="write a package there, which kaon.load reads")
+    compiled.add_argument(
+        "--arch",
+        metavar="LIST",
+        help="of a package, comma-separated: sm_80, sm_90a, sm_100a, compute_80 (PTX), ...; or x86-64-v3, -v4, host",
+    )
 
     cache = commands.add_parser("cache", help="the directory of compiled kernels")
     cache.add_argument("action", choices=("show", "list", "clear"), nargs="?", default="show")
     return parser
 
 
-def _add_update_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("update", help="module:update, or path/to/file.py:update")
+def _add_update_arguments(parser: argparse.ArgumentParser, packaged: bool = False) -> None:
+    optimizers = "; with -o also kaon.optim:Muon and the like" if packaged else ""
+    parser.add_argument("update", help=f"module:update, or path/to/file.py:update{optimizers}")
     parser.add_argument(
         "--shape",
+        "--shapes",
         action="append",
         required=True,
         metavar="MxN",
-        help="rows x columns, or N for one dimension; may repeat",
+        help="rows x columns, or N for one dimension; may repeat" + (", or be a list: 64x64*12,64" if packaged else ""),
     )
-    parser.add_argument("--dtype", choices=_DTYPES, default="f32", help="of the parameter (default: f32)")
+    parser.add_argument(
+        "--dtype", "--param-dtype", choices=_DTYPES, default="f32", help="of the parameter (default: f32)"
+    )
     parser.add_argument("--grad-dtype", choices=_DTYPES, help="of the gradient (default: the parameter's)")
     parser.add_argument(
-        "--constexpr", action="append", default=[], metavar="NAME=VALUE", help="a compile-time option; may repeat"
+        "--constexpr",
+        *(["--option"] if packaged else []),
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a compile-time option; may repeat",
     )
 
 
@@ -83,6 +98,11 @@ def _explain(options: argparse.Namespace) -> None:
 
 
 def _compile(options: argparse.Namespace) -> None:
+    if options.output is not None:
+        _compile_package(options)
+        return
+    if options.arch is not None:
+        raise ExplainError("--arch expects -o DIR, where the package goes")
     update = find_update(options.update)
     constexprs = dict(map(parse_constexpr, options.constexpr))
     entries = [
@@ -96,6 +116,31 @@ def _compile(options: argparse.Namespace) -> None:
         f"{statistics.kernels_compiled} kernels compiled, {statistics.kernels_loaded} found in the cache, "
         f"{seconds:.2f} s"
     )
+
+
+def _compile_package(options: argparse.Namespace) -> None:
+    from kaon.package import building
+
+    if options.arch is None:
+        raise ExplainError("-o expects --arch, such as sm_90a")
+    try:
+        shapes = building.parse_shapes(",".join(options.shape))
+    except ValueError as error:
+        raise ExplainError(f"--shapes {error}") from None
+    request = building.Request(
+        shapes=shapes,
+        architectures=tuple(options.arch.split(",")),
+        param_dtype=options.dtype,
+        grad_dtype=options.grad_dtype,
+        options=dict(map(parse_constexpr, options.constexpr)),
+    )
+    module, _, name = options.update.rpartition(":")
+    if module == "kaon.optim":
+        built = building.compile_optimizer(building.find_optimizer(name), request, options.output)
+    else:
+        built = building.compile_update(find_update(options.update), request, options.output)
+    size = quantity(built.size, "B")
+    print(f"{built.directory}: {built.kernels} kernels, {built.files} files, {size}, {built.seconds:.2f} s")
 
 
 def _cache(action: str) -> None:

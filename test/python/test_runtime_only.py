@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kaon.package import machine
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILER = shutil.which("g++") or shutil.which("c++") or "c++"
@@ -121,6 +122,43 @@ def test_the_rest_says_what_is_missing(build: Path, tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in printed] == ["driver", "optimizer"]
     for line in printed:
         assert "this build of kaon has no compiler (KAON_COMPILER=OFF)" in line and "kaon.load(DIR)" in line
+
+
+PACKAGE = """
+import sys
+import kaon, torch
+optimizer = kaon.load(sys.argv[1])
+tensors = [torch.nn.Parameter(tensor) for tensor in torch.load(sys.argv[2])]
+packaged = optimizer(tensors)
+for step in range(4):
+    for tensor in tensors:
+        tensor.grad = tensor.detach().cos() + step
+    packaged.step()
+torch.save([tensor.detach() for tensor in tensors], sys.argv[3])
+loaded = {name for name in sys.modules if name.startswith("kaon")}
+assert not loaded & {"kaon.cuda_target", "kaon.nvrtc"}, loaded
+assert not any(name in line for line in open("/proc/self/maps") for name in ("libLLVM", "libMLIR"))
+"""
+
+
+@pytest.mark.skipif(not machine.cpu_levels(), reason="packages for processors need x86-64-v3")
+def test_a_package_runs(build: Path, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from kaon.optim import PeriodicRowwiseMuon
+    from kaon.package import building
+    from package_tools import parameters, request
+
+    shapes = ((12, 20), (20, 12), (20,))
+    built = building.compile_optimizer(PeriodicRowwiseMuon, request(shapes=shapes), tmp_path / "package")
+    tensors = parameters(shapes)
+    torch.save([tensor.detach() for tensor in tensors], tmp_path / "before.pt")
+    compiled = PeriodicRowwiseMuon(tensors)
+    for step in range(4):
+        for tensor in tensors:
+            tensor.grad = tensor.detach().cos() + step
+        compiled.step()
+    python(build, PACKAGE, built.directory, tmp_path / "before.pt", tmp_path / "after.pt")
+    assert all(map(torch.equal, torch.load(tmp_path / "after.pt"), (tensor.detach() for tensor in tensors)))
 
 
 def test_doctor_knows(build: Path, tmp_path: Path) -> None:
