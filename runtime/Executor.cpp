@@ -13,22 +13,6 @@
 
 using namespace kaon::runtime;
 
-namespace {
-/// Marks the backend as busy with a step as long as it lives.
-class StepScope {
-public:
-  explicit StepScope(Backend &backend) : backend(backend) {
-    backend.beginStep();
-  }
-  ~StepScope() { backend.endStep(); }
-  StepScope(const StepScope &) = delete;
-  StepScope &operator=(const StepScope &) = delete;
-
-private:
-  Backend &backend;
-};
-} // namespace
-
 Executor::Executor(StepPlan plan, std::unique_ptr<Backend> backend)
     : stepPlan(std::move(plan)), backend(std::move(backend)) {}
 
@@ -37,9 +21,10 @@ Executor::create(StepPlan plan, std::unique_ptr<Backend> backend) {
   KAON_RETURN_IF_ERROR(plan.validate());
   std::unique_ptr<Executor> executor(
       new Executor(std::move(plan), std::move(backend)));
-  KAON_RETURN_IF_ERROR(executor->backend->prepare(executor->stepPlan));
   executor->prepareBuffers();
   executor->preparePhases();
+  KAON_RETURN_IF_ERROR(
+      executor->backend->prepare(executor->stepPlan, executor->schedules));
   return executor;
 }
 
@@ -80,8 +65,7 @@ void Executor::prepareBuffers() {
 }
 
 void Executor::preparePhases() {
-  size_t mostRegisters = 0, mostOperands = 0, mostConcurrent = 0;
-  int64_t mostScalars = 0;
+  size_t mostRegisters = 0;
   std::vector<int64_t> numScalars; // of a sequence
   for (const Sequence &sequence : stepPlan.sequences) {
     std::vector<int64_t> &offsets = scalarOffsets.emplace_back();
@@ -89,45 +73,154 @@ void Executor::preparePhases() {
     for (const Launch &launch : sequence.launches) {
       offsets.push_back(offset);
       offset += static_cast<int64_t>(launch.scalars.size());
-      mostOperands = std::max(mostOperands, launch.operands.size());
     }
     numScalars.push_back(offset);
     mostRegisters =
         std::max(mostRegisters, sequence.program.instructions().size());
   }
 
-  for (const std::vector<Bucket> &planned : stepPlan.phases) {
-    Phase &phase = phases.emplace_back();
-    std::map<std::pair<int32_t, int32_t>, int32_t> known;
-    int64_t firstScalar = 0;
-    for (const Bucket &bucket : planned) {
-      BoundBucket &bound = phase.buckets.emplace_back();
-      bound.bucket = &bucket;
-      mostConcurrent =
-          std::max(mostConcurrent, static_cast<size_t>(bucket.concurrent));
-      for (int32_t member : bucket.members) {
-        int32_t scalarSet = stepPlan.parameters[member].scalarSet;
-        auto [found, isNew] =
-            known.try_emplace({bucket.sequence, scalarSet},
-                              static_cast<int32_t>(phase.evaluations.size()));
-        if (isNew) {
-          phase.evaluations.push_back(
-              {bucket.sequence, scalarSet, firstScalar});
-          firstScalar += numScalars[bucket.sequence];
-        }
-        bound.evaluations.push_back(found->second);
-      }
+  // Most phases of a long period are alike.
+  std::vector<size_t> firstAlike; // in the plan, of each of `phases`
+  for (size_t i = 0; i < stepPlan.phases.size(); ++i) {
+    auto alike =
+        std::find_if(firstAlike.begin(), firstAlike.end(), [&](size_t first) {
+          return stepPlan.phases[first] == stepPlan.phases[i];
+        });
+    phaseIndices.push_back(alike - firstAlike.begin());
+    if (alike == firstAlike.end()) {
+      firstAlike.push_back(i);
+      phases.push_back(preparePhase(stepPlan.phases[i], numScalars));
     }
-    mostScalars = std::max(mostScalars, firstScalar);
   }
 
+  for (size_t i = 0; i < phases.size(); ++i) {
+    makeSchedule(i);
+  }
   registers.resize(mostRegisters);
-  launchScalars.resize(mostScalars);
-  group.reserve(mostConcurrent);
-  bindings.resize(mostConcurrent * mostOperands);
-  boundLaunches.resize(mostConcurrent);
   launchCounts =
       std::make_unique<std::atomic<int64_t>[]>(stepPlan.kernels.size());
+}
+
+Executor::Phase Executor::preparePhase(const std::vector<Bucket> &planned,
+                                       std::span<const int64_t> numScalars) {
+  Phase phase;
+  std::map<std::pair<int32_t, int32_t>, int32_t> known;
+  int64_t firstScalar = 0;
+  for (const Bucket &bucket : planned) {
+    PhaseBucket &added = phase.buckets.emplace_back();
+    added.bucket = &bucket;
+    group.reserve(static_cast<size_t>(bucket.concurrent));
+    for (int32_t member : bucket.members) {
+      int32_t scalarSet = stepPlan.parameters[member].scalarSet;
+      auto [found, isNew] =
+          known.try_emplace({bucket.sequence, scalarSet},
+                            static_cast<int32_t>(phase.evaluations.size()));
+      if (isNew) {
+        phase.evaluations.push_back({bucket.sequence, scalarSet, firstScalar});
+        firstScalar += numScalars[bucket.sequence];
+      }
+      added.evaluations.push_back(found->second);
+    }
+  }
+  launchScalars.resize(
+      std::max(launchScalars.size(), static_cast<size_t>(firstScalar)));
+  schedules.emplace_back().numScalars = static_cast<size_t>(firstScalar);
+  phase.active.assign(stepPlan.parameters.size(), true);
+  return phase;
+}
+
+//===----------------------------------------------------------------------===//
+// Schedules
+//===----------------------------------------------------------------------===//
+
+void Executor::updateSchedule(size_t index, const KaonBuffer *buffers) {
+  std::vector<bool> &active = phases[index].active;
+  bool hasChanged = false;
+  for (size_t i = 0; i < active.size(); ++i) {
+    bool now = isActive(static_cast<int32_t>(i), buffers);
+    hasChanged |= active[i] != now;
+    active[i] = now;
+  }
+  if (hasChanged) {
+    makeSchedule(index);
+  }
+}
+
+// The first call is with all parameters and takes the most memory; later ones
+// take none.
+void Executor::makeSchedule(size_t index) {
+  const Phase &phase = phases[index];
+  PhaseSchedule &schedule = schedules[index];
+  schedule.launches.clear();
+  schedule.matrices.clear();
+  schedule.bindings.clear();
+  ++schedule.version;
+  for (const PhaseBucket &bucket : phase.buckets) {
+    const std::vector<int32_t> &members = bucket.bucket->members;
+    auto concurrent = static_cast<size_t>(bucket.bucket->concurrent);
+    group.clear();
+    for (size_t i = 0; i < members.size(); ++i) {
+      if (phase.active[members[i]]) {
+        group.push_back(static_cast<int32_t>(i));
+      }
+      bool isLast = i + 1 == members.size();
+      if (!group.empty() && (group.size() == concurrent || isLast)) {
+        scheduleGroup(phase, bucket, schedule);
+        group.clear();
+      }
+    }
+  }
+}
+
+void Executor::scheduleGroup(const Phase &phase, const PhaseBucket &bucket,
+                             PhaseSchedule &schedule) {
+  const Sequence &sequence = stepPlan.sequences[bucket.bucket->sequence];
+  const std::vector<int64_t> &offsets = scalarOffsets[bucket.bucket->sequence];
+  for (size_t i = 0; i < sequence.launches.size(); ++i) {
+    const Launch &launch = sequence.launches[i];
+    schedule.launches.push_back(
+        {&launch, schedule.matrices.size(), group.size()});
+    for (size_t slot = 0; slot < group.size(); ++slot) {
+      int32_t position = group[slot];
+      const Evaluation &evaluation =
+          phase.evaluations[bucket.evaluations[position]];
+      schedule.matrices.push_back(
+          {schedule.bindings.size(),
+           static_cast<size_t>(evaluation.firstScalar + offsets[i])});
+      for (const Operand &operand : launch.operands) {
+        schedule.bindings.push_back(bind(operand,
+                                         bucket.bucket->members[position],
+                                         static_cast<int64_t>(slot), sequence));
+      }
+    }
+  }
+}
+
+OperandBinding Executor::bind(const Operand &operand, int32_t parameter,
+                              int64_t slot, const Sequence &sequence) const {
+  OperandBinding binding;
+  if (operand.kind == BufferKind::Workspace) {
+    binding.offset = slot * sequence.workspaceBytes + operand.offset;
+    binding.stride = operand.pitch;
+    return binding;
+  }
+  int64_t index = firstBuffer[parameter];
+  if (operand.kind == BufferKind::Grad) {
+    index += 1;
+  }
+  if (operand.kind == BufferKind::State) {
+    index += 2 + operand.index;
+  }
+  // The stride of a single row means nothing, and that of a row seen as a
+  // column is not the one between its elements.
+  const ParameterPlan &plan = stepPlan.parameters[parameter];
+  int64_t rows = operand.kind == BufferKind::State
+                     ? plan.states[operand.index].rows
+                     : plan.rows;
+  binding.buffer = static_cast<int32_t>(index);
+  binding.hasOwnStride = rows > 1 && operand.rows > 1;
+  binding.stride = operand.cols;
+  return binding;
 }
 
 //===----------------------------------------------------------------------===//
@@ -248,23 +341,37 @@ Status Executor::checkArguments(const KaonStep &arguments) const {
 // Running a step
 //===----------------------------------------------------------------------===//
 
-Result<int64_t> Executor::step(const KaonStep &arguments) {
-  StepScope scope(*backend);
+Result<int64_t> Executor::step(const KaonStep &arguments, void *stream) {
+  KAON_RETURN_IF_ERROR(backend->beginStep(stream));
+  Result<int64_t> result = runStep(arguments);
+  Status ended = backend->endStep();
+  return result.ok() && !ended.ok() ? Result<int64_t>(ended) : result;
+}
+
+Result<int64_t> Executor::runStep(const KaonStep &arguments) {
   KAON_RETURN_IF_ERROR(checkArguments(arguments));
   if (arguments.check_finite) {
-    if (int64_t count = countNonFinite(arguments.buffers)) {
+    Result<int64_t> count = countNonFinite(arguments.buffers);
+    if (!count.ok() || *count > 0) {
       return count;
     }
   }
-  const Phase &phase = phases[arguments.step % stepPlan.period()];
+  size_t index = phaseIndices[arguments.step % stepPlan.period()];
+  const Phase &phase = phases[index];
   evaluateScalars(phase, arguments);
-  for (const BoundBucket &bucket : phase.buckets) {
-    runBucket(phase, bucket, arguments.buffers);
+  updateSchedule(index, arguments.buffers);
+  const PhaseSchedule &schedule = schedules[index];
+  KAON_RETURN_IF_ERROR(backend->runPhase(
+      {index, schedule, arguments.buffers,
+       std::span<const double>(launchScalars).first(schedule.numScalars)}));
+  for (const ScheduledLaunch &scheduled : schedule.launches) {
+    launchCounts[scheduled.launch->kernel].fetch_add(
+        static_cast<int64_t>(scheduled.numMatrices), std::memory_order_relaxed);
   }
   return int64_t(0);
 }
 
-int64_t Executor::countNonFinite(const KaonBuffer *buffers) {
+Result<int64_t> Executor::countNonFinite(const KaonBuffer *buffers) {
   gradients.clear();
   for (size_t i = 0; i < stepPlan.parameters.size(); ++i) {
     const ParameterPlan &parameter = stepPlan.parameters[i];
@@ -289,71 +396,4 @@ void Executor::evaluateScalars(const Phase &phase, const KaonStep &arguments) {
       }
     }
   }
-}
-
-void Executor::runBucket(const Phase &phase, const BoundBucket &bound,
-                         const KaonBuffer *buffers) {
-  const std::vector<int32_t> &members = bound.bucket->members;
-  group.clear();
-  for (size_t i = 0; i < members.size(); ++i) {
-    if (isActive(members[i], buffers)) {
-      group.push_back(static_cast<int32_t>(i));
-    }
-    bool isFull = group.size() == static_cast<size_t>(bound.bucket->concurrent);
-    if (!group.empty() && (isFull || i + 1 == members.size())) {
-      runGroup(phase, bound, group, buffers);
-      group.clear();
-    }
-  }
-}
-
-void Executor::runGroup(const Phase &phase, const BoundBucket &bound,
-                        std::span<const int32_t> positions,
-                        const KaonBuffer *buffers) {
-  const Sequence &sequence = stepPlan.sequences[bound.bucket->sequence];
-  const std::vector<int64_t> &offsets = scalarOffsets[bound.bucket->sequence];
-  for (size_t i = 0; i < sequence.launches.size(); ++i) {
-    const Launch &launch = sequence.launches[i];
-    KaonBuffer *binding = bindings.data();
-    for (size_t slot = 0; slot < positions.size(); ++slot) {
-      int32_t position = positions[slot];
-      const Evaluation &evaluation =
-          phase.evaluations[bound.evaluations[position]];
-      boundLaunches[slot] = {binding, launchScalars.data() +
-                                          evaluation.firstScalar + offsets[i]};
-      for (const Operand &operand : launch.operands) {
-        *binding++ = bind(operand, bound.bucket->members[position],
-                          static_cast<int64_t>(slot), sequence, buffers);
-      }
-    }
-    backend->run(launch, std::span(boundLaunches).first(positions.size()));
-    launchCounts[launch.kernel].fetch_add(
-        static_cast<int64_t>(positions.size()), std::memory_order_relaxed);
-  }
-}
-
-KaonBuffer Executor::bind(const Operand &operand, int32_t parameter,
-                          int64_t slot, const Sequence &sequence,
-                          const KaonBuffer *buffers) const {
-  if (operand.kind == BufferKind::Workspace) {
-    return {backend->workspace() + slot * sequence.workspaceBytes +
-                operand.offset,
-            operand.pitch};
-  }
-  int64_t index = firstBuffer[parameter];
-  if (operand.kind == BufferKind::Grad) {
-    index += 1;
-  }
-  if (operand.kind == BufferKind::State) {
-    index += 2 + operand.index;
-  }
-  // The stride of a single row means nothing, and that of a row seen as a
-  // column is not the one between its elements.
-  const ParameterPlan &plan = stepPlan.parameters[parameter];
-  int64_t rows = operand.kind == BufferKind::State
-                     ? plan.states[operand.index].rows
-                     : plan.rows;
-  bool isStrided = rows > 1 && operand.rows > 1;
-  return {buffers[index].data,
-          isStrided ? buffers[index].row_stride : operand.cols};
 }

@@ -36,7 +36,15 @@ public:
   /// Runs one step, as kaon_runtime.h describes. Returns the number of
   /// gradients that are not finite; when it is not 0, nothing was changed. A
   /// failure is found before anything is changed, too.
-  Result<int64_t> step(const KaonStep &arguments);
+  /// On a device, `stream` is what the step runs on, and the step may return
+  /// before it is done.
+  Result<int64_t> step(const KaonStep &arguments, void *stream = nullptr);
+
+  /// Waits until all steps are done.
+  Status synchronize() { return backend->synchronize(); }
+
+  /// Where kernels run.
+  const Backend &device() const { return *backend; }
 
   /// How many matrices kernel number `kernel` of the plan was launched on so
   /// far.
@@ -52,20 +60,24 @@ private:
     int64_t firstScalar; // of its launches, in launchScalars
   };
 
-  struct BoundBucket {
+  struct PhaseBucket {
     const Bucket *bucket;
     std::vector<int32_t> evaluations; // one per member, into Phase::evaluations
   };
 
   struct Phase {
     std::vector<Evaluation> evaluations;
-    std::vector<BoundBucket> buckets;
+    std::vector<PhaseBucket> buckets;
+    /// Which parameters had a gradient when the schedule was made.
+    std::vector<bool> active;
   };
 
   Executor(StepPlan plan, std::unique_ptr<Backend> backend);
 
-  void preparePhases();
   void prepareBuffers();
+  void preparePhases();
+  Phase preparePhase(const std::vector<Bucket> &planned,
+                     std::span<const int64_t> numScalars);
 
   Status checkArguments(const KaonStep &arguments) const;
   Status checkBuffers(const KaonBuffer *buffers) const;
@@ -76,18 +88,23 @@ private:
   bool isActive(int32_t parameter, const KaonBuffer *buffers) const {
     return buffers[firstBuffer[parameter] + 1].data;
   }
-  int64_t countNonFinite(const KaonBuffer *buffers);
+  Result<int64_t> runStep(const KaonStep &arguments);
+  Result<int64_t> countNonFinite(const KaonBuffer *buffers);
   void evaluateScalars(const Phase &phase, const KaonStep &arguments);
-  void runBucket(const Phase &phase, const BoundBucket &bucket,
-                 const KaonBuffer *buffers);
-  void runGroup(const Phase &phase, const BoundBucket &bucket,
-                std::span<const int32_t> group, const KaonBuffer *buffers);
-  KaonBuffer bind(const Operand &operand, int32_t parameter, int64_t slot,
-                  const Sequence &sequence, const KaonBuffer *buffers) const;
+
+  /// Makes the schedule anew if other parameters have gradients than last time.
+  void updateSchedule(size_t index, const KaonBuffer *buffers);
+  void makeSchedule(size_t index);
+  void scheduleGroup(const Phase &phase, const PhaseBucket &bucket,
+                     PhaseSchedule &schedule);
+  OperandBinding bind(const Operand &operand, int32_t parameter, int64_t slot,
+                      const Sequence &sequence) const;
 
   StepPlan stepPlan;
   std::unique_ptr<Backend> backend;
-  std::vector<Phase> phases;
+  std::vector<Phase> phases;            // that differ from each other
+  std::vector<PhaseSchedule> schedules; // of phases
+  std::vector<size_t> phaseIndices;     // of the plan's phases, into phases
   std::vector<int64_t>
       firstBuffer; // of each parameter; then the number of buffers
   // Buffers that a launch sees as the transpose of a column.
@@ -100,8 +117,6 @@ private:
   std::vector<double> launchScalars;
   std::vector<int32_t>
       group; // positions in the bucket of the members that run together
-  std::vector<KaonBuffer> bindings;
-  std::vector<BoundLaunch> boundLaunches;
   std::vector<BoundGradient> gradients;
 
   std::unique_ptr<std::atomic<int64_t>[]> launchCounts;

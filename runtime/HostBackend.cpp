@@ -128,7 +128,8 @@ HostBackend::HostBackend(KernelTable kernels, int threads)
       threads(threads > 0 ? std::min(threads, ThreadPool::maxThreads)
                           : ThreadPool::limit()) {}
 
-Status HostBackend::prepare(const StepPlan &stepPlan) {
+Status HostBackend::prepare(const StepPlan &stepPlan,
+                            std::span<const PhaseSchedule> schedules) {
   if (stepPlan.target != Target::Cpu) {
     return Status::failure("target: expects a plan for ",
                            stringify(Target::Cpu), ", but got one for ",
@@ -153,20 +154,23 @@ Status HostBackend::prepare(const StepPlan &stepPlan) {
       }
     }
   }
-  size_t mostConcurrent = 0;
-  for (const std::vector<Bucket> &phase : plan->phases) {
-    for (const Bucket &bucket : phase) {
-      mostConcurrent =
-          std::max(mostConcurrent, static_cast<size_t>(bucket.concurrent));
+  size_t mostMatrices = 0, mostBindings = 0;
+  for (const PhaseSchedule &schedule : schedules) {
+    for (const ScheduledLaunch &launch : schedule.launches) {
+      mostMatrices = std::max(mostMatrices, launch.numMatrices);
+      mostBindings = std::max(mostBindings, launch.numMatrices *
+                                                launch.launch->operands.size());
     }
   }
+  boundLaunches.resize(mostMatrices);
+  bindings.resize(mostBindings);
 
   Result<Arena> workspace = Arena::create(plan->workspaceBytes);
   KAON_RETURN_IF_ERROR(workspace.status());
   workspaceArena = std::move(*workspace);
 
-  itemEnds.resize(std::max(mostConcurrent, plan->parameters.size()));
-  reshaped.resize(2 * mostConcurrent * mostReshaped);
+  itemEnds.resize(std::max(mostMatrices, plan->parameters.size()));
+  reshaped.resize(2 * mostMatrices * mostReshaped);
   isNonFinite = std::make_unique<std::atomic<bool>[]>(plan->parameters.size());
   ThreadPool::warmUp(threads);
   return Status::success();
@@ -174,15 +178,36 @@ Status HostBackend::prepare(const StepPlan &stepPlan) {
 
 // The session is what keeps two threads apart that step the same executor, so
 // that `session` is touched only by the one that holds it.
-void HostBackend::beginStep() {
+Status HostBackend::beginStep(void *) {
   ThreadPool::Session acquired(threads);
   session.emplace(std::move(acquired));
+  return Status::success();
 }
 
-void HostBackend::endStep() {
+Status HostBackend::endStep() {
   assert(session && "only a step that has begun can end");
   ThreadPool::Session last = std::move(*session);
   session.reset();
+  return Status::success();
+}
+
+Status HostBackend::runPhase(const PhaseRun &phase) {
+  const PhaseSchedule &schedule = phase.schedule;
+  for (const ScheduledLaunch &scheduled : schedule.launches) {
+    size_t numOperands = scheduled.launch->operands.size();
+    KaonBuffer *binding = bindings.data();
+    BoundLaunch *bound = boundLaunches.data();
+    for (const ScheduledMatrix &matrix : schedule.matricesOf(scheduled)) {
+      *bound++ = {binding, phase.scalars.data() + matrix.firstScalar};
+      for (size_t i = 0; i < numOperands; ++i) {
+        *binding++ = schedule.bindings[matrix.firstBinding + i].resolve(
+            workspaceArena.data(), phase.buffers);
+      }
+    }
+    run(*scheduled.launch,
+        std::span(boundLaunches).first(scheduled.numMatrices));
+  }
+  return Status::success();
 }
 
 void HostBackend::run(const Launch &launch,
@@ -241,7 +266,8 @@ void HostBackend::run(const Launch &launch,
       claimOf(schedule));
 }
 
-int64_t HostBackend::countNonFinite(std::span<const BoundGradient> gradients) {
+Result<int64_t>
+HostBackend::countNonFinite(std::span<const BoundGradient> gradients) {
   assert(session && "checks belong to a step");
   auto rowsPerItem = [](const BoundGradient &gradient) {
     return std::max<int64_t>(1, finiteCheckElements / gradient.cols);

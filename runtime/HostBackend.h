@@ -22,6 +22,12 @@
 
 namespace kaon::runtime {
 
+/// One matrix of a launch.
+struct BoundLaunch {
+  const KaonBuffer *buffers; // one per operand
+  const double *scalars;
+};
+
 class HostBackend final : public Backend {
 public:
   /// Row length that elementwise kernels see: 32 KiB of f32 per operand.
@@ -34,20 +40,28 @@ public:
   /// `threads` counts the calling thread; 0 stands for the pool's limit.
   HostBackend(KernelTable kernels, int threads);
 
-  Status prepare(const StepPlan &plan) override;
-  std::byte *workspace() const override { return workspaceArena.data(); }
-  void beginStep() override;
-  void endStep() override;
-  void run(const Launch &launch,
-           std::span<const BoundLaunch> matrices) override;
-  int64_t countNonFinite(std::span<const BoundGradient> gradients) override;
+  Status prepare(const StepPlan &plan,
+                 std::span<const PhaseSchedule> schedules) override;
+  Status beginStep(void *stream) override;
+  Status endStep() override;
+  Status runPhase(const PhaseRun &run) override;
+  Result<int64_t>
+  countNonFinite(std::span<const BoundGradient> gradients) override;
+  /// A step of the host is done when it returns.
+  Status synchronize() override { return Status::success(); }
 
 private:
+  /// Runs a launch on some matrices and waits for it.
+  void run(const Launch &launch, std::span<const BoundLaunch> matrices);
+
   const KernelTable table;
   const int threads;
   const StepPlan *plan = nullptr;
   std::vector<KaonKernelFn> kernels; // of the plan
   Arena workspaceArena;
+  // Of the launch that runs.
+  std::vector<KaonBuffer> bindings;
+  std::vector<BoundLaunch> boundLaunches;
   // For each matrix of a launch or gradient check, where its items end in the
   // range that threads share.
   std::vector<int64_t> itemEnds;

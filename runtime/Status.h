@@ -10,6 +10,7 @@
 #define KAON_RUNTIME_STATUS_H
 
 #include <cassert>
+#include <cstdint>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -27,26 +28,35 @@ template <typename... Args> std::string concat(const Args &...args) {
 /// Success, or a message saying what went wrong.
 class [[nodiscard]] Status {
 public:
+  /// Whom a failure blames: the caller's arguments, or the device and what is
+  /// needed to use it.
+  enum class Kind : uint8_t { Success, Argument, Device };
+
   static Status success() { return Status(); }
 
   /// A failure whose message is the concatenation of `args`.
   template <typename... Args> static Status failure(const Args &...args) {
-    Status status;
-    status.text = concat(args...);
-    return status;
+    return Status(Kind::Argument, concat(args...));
   }
 
-  bool ok() const { return !text.has_value(); }
+  /// The same for a failure of a device or its driver.
+  template <typename... Args> static Status deviceFailure(const Args &...args) {
+    return Status(Kind::Device, concat(args...));
+  }
+
+  bool ok() const { return statusKind == Kind::Success; }
+  Kind kind() const { return statusKind; }
 
   /// The message of a failure; empty on success.
-  const std::string &message() const {
-    static const std::string none;
-    return text ? *text : none;
-  }
+  const std::string &message() const { return text; }
 
 private:
   Status() = default;
-  std::optional<std::string> text;
+  Status(Kind kind, std::string text)
+      : statusKind(kind), text(std::move(text)) {}
+
+  Kind statusKind = Kind::Success;
+  std::string text;
 };
 
 /// A value, or the Status that says why there is none.

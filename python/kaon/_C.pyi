@@ -3,7 +3,7 @@
 Everything here is for :mod:`kaon.driver`; users meet it through :mod:`kaon.optim` and ``python -m kaon``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict, overload
 
 has_compiler: bool
@@ -235,6 +235,85 @@ class Executor:
 
     @property
     def workspace_bytes(self) -> int: ...
+
+class CudaError(RuntimeError):
+    """A GPU or its driver is not there or failed."""
+
+class CudaDriver:
+    """The CUDA driver, opened at run time. Raises :class:`CudaError`, saying what helps."""
+
+    def __init__(self, path: str | None = None) -> None:
+        """``path`` is a file or a name for the loader, ``libcuda.so.1`` if it is None."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def version(self) -> int:
+        """The version of CUDA that it implements, 13000 for 13.0."""
+
+    @property
+    def is_fake(self) -> bool:
+        """Whether it only imitates a driver, for tests."""
+
+    @property
+    def device_count(self) -> int: ...
+    def device(self, index: int) -> dict[str, Any]:
+        """``name``, ``arch`` (``"sm_90a"``), ``compute_capability``, ``multiprocessors``, ``threads_per_block``,
+        ``shared_bytes`` (that a block may have), ``shared_bytes_per_multiprocessor``, ``l2_cache_bytes``,
+        ``memory_bytes``."""
+
+class CudaExecutor:
+    """Replays a plan on a GPU. Takes its memory when it is made."""
+
+    def __init__(
+        self,
+        plan: StepPlan,
+        images: dict[str, bytes],
+        driver: CudaDriver,
+        device: int = 0,
+        allocate: Callable[[int], int] | None = None,
+        graphs: bool = True,
+    ) -> None:
+        """Load the kernels.
+
+        Args:
+            images: CUBIN or PTX of each of the plan's kernels and, for steps that check gradients, of
+                ``check_finite_<type>``.
+            allocate: gives the address of so many bytes of device memory, aligned to 256 bytes, that stays as long as
+                the executor. Without it the driver gives memory.
+            graphs: launch each phase as one CUDA graph.
+
+        Raises ValueError for a plan or code that does not fit, :class:`CudaError` for a failing device.
+        """
+
+    def step(
+        self,
+        step: int,
+        parameters: Sequence[int],
+        scalars: Sequence[Sequence[float]],
+        check_finite: bool = True,
+        stream: int = 0,
+    ) -> int:
+        """As :meth:`Executor.step`, on a CUDA stream, given by its handle.
+
+        Returns before the work is done; only ``check_finite`` waits for the stream. A failure of the device may be
+        raised by a later step.
+        """
+
+    def synchronize(self) -> None:
+        """Wait until all steps are done."""
+
+    @property
+    def plan(self) -> StepPlan: ...
+    def launch_counts(self) -> dict[str, int]:
+        """For each kernel, how many matrices it was launched on so far."""
+
+    @property
+    def workspace_bytes(self) -> int: ...
+    @property
+    def table_bytes(self) -> int: ...
+    @property
+    def is_fake(self) -> bool: ...
 
 def set_pool_threads(threads: int) -> None:
     """How many threads steps may use in this process, the caller's included; 0 for one per processor."""

@@ -12,20 +12,52 @@
 #include "runtime/KernelTable.h"
 #include "runtime/Status.h"
 #include "runtime/StepPlan.h"
+#include "runtime/kaon_runtime.h"
 
+#include <cstdint>
 #include <memory>
 #include <pybind11/pybind11.h>
 #include <utility>
+#include <vector>
 
 namespace kaon::python {
 
-/// The value of a result; a failure becomes a ValueError.
-template <typename T> T unwrap(runtime::Result<T> result) {
-  if (!result.ok()) {
-    throw pybind11::value_error(result.status().message());
+/// Raises the exception that a failure is for Python: ValueError for wrong
+/// arguments, `kaon._C.CudaError` for a device or its driver.
+[[noreturn]] void raise(const runtime::Status &status);
+
+/// Nothing, or the exception of a failure.
+inline void check(const runtime::Status &status) {
+  if (!status.ok()) {
+    raise(status);
   }
+}
+
+/// The value of a result; a failure becomes an exception.
+template <typename T> T unwrap(runtime::Result<T> result) {
+  check(result.status());
   return std::move(*result);
 }
+
+/// A step as Python gives it, and the memory that it takes.
+class StepArguments {
+public:
+  StepArguments(int64_t count, const pybind11::sequence &parameters,
+                const pybind11::sequence &scalars, bool checkFinite);
+  StepArguments(const StepArguments &) = delete;
+  StepArguments &operator=(const StepArguments &) = delete;
+
+  const KaonStep &step() const { return arguments; }
+
+private:
+  std::vector<KaonBuffer> buffers;
+  std::vector<std::vector<double>> values;
+  std::vector<KaonScalars> sets;
+  KaonStep arguments;
+};
+
+/// For each kernel by name, how many matrices it was launched on.
+pybind11::dict getLaunches(const runtime::Executor &executor);
 
 /// An executor on the host. Copies the table.
 std::unique_ptr<runtime::Executor>
@@ -33,6 +65,7 @@ makeHostExecutor(const runtime::StepPlan &plan,
                  const runtime::KernelTable &table, int threads);
 
 void bindRuntime(pybind11::module_ &m);
+void bindCudaRuntime(pybind11::module_ &m);
 
 } // namespace kaon::python
 

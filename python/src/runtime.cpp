@@ -71,9 +71,8 @@ static void appendIntegers(const py::sequence &list,
   }
 }
 
-static int64_t step(Executor &executor, int64_t count,
-                    const py::sequence &parameters, const py::sequence &scalars,
-                    bool checkFinite) {
+StepArguments::StepArguments(int64_t count, const py::sequence &parameters,
+                             const py::sequence &scalars, bool checkFinite) {
   std::vector<int64_t> integers;
   appendIntegers(parameters, integers);
   if (integers.size() % 2 != 0) {
@@ -81,32 +80,35 @@ static int64_t step(Executor &executor, int64_t count,
         concat("parameters: expects a pointer and a row stride each, but got ",
                integers.size(), " integers"));
   }
-  std::vector<KaonBuffer> buffers;
   buffers.reserve(integers.size() / 2);
   for (size_t i = 0; i < integers.size(); i += 2) {
     buffers.push_back(
         {reinterpret_cast<void *>(static_cast<uintptr_t>(integers[i])),
          integers[i + 1]});
   }
-  std::vector<std::vector<double>> values;
-  std::vector<KaonScalars> sets;
   values.reserve(py::len(scalars));
   for (py::handle set : scalars) {
     values.push_back(set.cast<std::vector<double>>());
     sets.push_back(
         {values.back().data(), static_cast<int64_t>(values.back().size())});
   }
-  KaonStep arguments{count,
-                     buffers.data(),
-                     static_cast<int64_t>(buffers.size()),
-                     sets.data(),
-                     static_cast<int64_t>(sets.size()),
-                     checkFinite};
-  py::gil_scoped_release release;
-  return unwrap(executor.step(arguments));
+  arguments = {count,
+               buffers.data(),
+               static_cast<int64_t>(buffers.size()),
+               sets.data(),
+               static_cast<int64_t>(sets.size()),
+               checkFinite};
 }
 
-static py::dict getLaunches(const Executor &executor) {
+static int64_t step(Executor &executor, int64_t count,
+                    const py::sequence &parameters, const py::sequence &scalars,
+                    bool checkFinite) {
+  StepArguments arguments(count, parameters, scalars, checkFinite);
+  py::gil_scoped_release release;
+  return unwrap(executor.step(arguments.step()));
+}
+
+py::dict getLaunches(const Executor &executor) {
   py::dict launches;
   const std::vector<KernelPlan> &kernels = executor.plan().kernels;
   for (size_t i = 0; i < kernels.size(); ++i) {

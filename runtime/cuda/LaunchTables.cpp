@@ -1,0 +1,380 @@
+//===-- LaunchTables.cpp - a phase as launches over tables ----------------===//
+//
+// Tables are written as bytes in the layout of DeviceTables.h.
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/cuda/LaunchTables.h"
+
+#include "runtime/Math.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <limits>
+
+using namespace kaon::runtime;
+using namespace kaon::runtime::cuda;
+
+// Every table starts at a multiple of this many bytes.
+static constexpr size_t tableAlignment = 16;
+
+static void align(std::vector<std::byte> &region) {
+  region.resize(roundUp(static_cast<int64_t>(region.size()), tableAlignment));
+}
+
+//===----------------------------------------------------------------------===//
+// Building
+//===----------------------------------------------------------------------===//
+
+void LaunchTables::clear(size_t scalars) {
+  constants.clear();
+  changing.assign(scalars * sizeof(double), std::byte(0));
+  patches.clear();
+  strides.clear();
+  launches.clear();
+  owners.clear();
+  numScalars = scalars;
+  usesFlags = false;
+}
+
+template <typename T>
+void LaunchTables::append(std::vector<std::byte> &region, T value) {
+  const auto *bytes = reinterpret_cast<const std::byte *>(&value);
+  region.insert(region.end(), bytes, bytes + sizeof(T));
+}
+
+void LaunchTables::appendAddress(std::vector<std::byte> &region,
+                                 const OperandBinding &binding, int64_t shift) {
+  if (binding.buffer == OperandBinding::workspace) {
+    return append(region,
+                  workspace + static_cast<Address>(binding.offset + shift));
+  }
+  assert(&region == &changing && "the model's memory may move");
+  patches.push_back(
+      {binding.buffer, static_cast<uint32_t>(region.size()), shift});
+  append(region, Address(0));
+}
+
+/// Elements from a row of the operand to the next.
+static int64_t strideOf(const OperandBinding &binding,
+                        const KaonBuffer *buffers) {
+  return binding.hasOwnStride ? buffers[binding.buffer].row_stride
+                              : binding.stride;
+}
+
+/// Whether an elementwise kernel can see all operands of a matrix as one row.
+static bool isFlat(const MatrixRequest &matrix, const KaonBuffer *buffers) {
+  for (size_t i = 0; i < matrix.operands.size(); ++i) {
+    if (matrix.operands[i].rows > 1 &&
+        strideOf(matrix.bindings[i], buffers) != matrix.operands[i].cols) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void LaunchTables::addMatrix(std::vector<std::byte> &region,
+                             const MatrixRequest &matrix, int64_t row,
+                             bool isWhole, const KaonBuffer *buffers) {
+  size_t count = matrix.operands.size();
+  for (size_t i = 0; i < count; ++i) {
+    const Operand &operand = matrix.operands[i];
+    int64_t stride = strideOf(matrix.bindings[i], buffers);
+    appendAddress(region, matrix.bindings[i],
+                  operand.rows > 1 ? row * stride * byteSize(operand.type) : 0);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    append(region, matrix.operands[i].rows > 1
+                       ? strideOf(matrix.bindings[i], buffers)
+                       : int64_t(0));
+  }
+  append(region, MatrixShape{isWhole ? matrix.sizes[0] : 1, matrix.sizes[1],
+                             static_cast<int64_t>(matrix.firstScalar)});
+}
+
+void LaunchTables::addBlocks(const LaunchRequest &request,
+                             const MatrixRequest &matrix, uint32_t index,
+                             int64_t count) {
+  // Rows and columns are counted, chunks and strips are numbered.
+  bool counts = request.schedule == Schedule::Rows ||
+                request.schedule == Schedule::Columns;
+  int64_t extent = matrix.sizes[request.schedule == Schedule::Columns ? 1 : 0];
+  for (int64_t block = 0; block < count; ++block) {
+    int64_t first = counts ? block * request.grain : block;
+    int64_t size = counts ? std::min(request.grain, extent - first) : 1;
+    append(constants, Block{index, static_cast<uint32_t>(first),
+                            static_cast<uint32_t>(size)});
+  }
+}
+
+void LaunchTables::addProduct(std::vector<std::byte> &region,
+                              const MatrixRequest &matrix, uint32_t firstTile,
+                              const KaonBuffer *buffers) {
+  size_t count = matrix.operands.size();
+  bool hasAddend = count > 3;
+  auto pitch = [&](size_t operand) {
+    return static_cast<int32_t>(strideOf(matrix.bindings[operand], buffers));
+  };
+  appendAddress(region, matrix.bindings[0], 0);
+  appendAddress(region, matrix.bindings[1], 0);
+  if (hasAddend) {
+    appendAddress(region, matrix.bindings[2], 0);
+  } else {
+    append(region, Address(0));
+  }
+  appendAddress(region, matrix.bindings[count - 1], 0);
+  Product product = {};
+  product.m = static_cast<int32_t>(matrix.sizes[0]);
+  product.n = static_cast<int32_t>(matrix.sizes[1]);
+  product.k = static_cast<int32_t>(matrix.sizes[2]);
+  product.pitchA = pitch(0);
+  product.pitchB = pitch(1);
+  product.pitchC = hasAddend ? pitch(2) : 0;
+  product.pitchD = pitch(count - 1);
+  product.firstTile = firstTile;
+  product.firstScalar = static_cast<uint32_t>(matrix.firstScalar);
+  const auto *bytes = reinterpret_cast<const std::byte *>(&product);
+  region.insert(region.end(), bytes + offsetof(Product, factor),
+                bytes + sizeof(Product));
+}
+
+void LaunchTables::noteStrides(const MatrixRequest &matrix,
+                               const KaonBuffer *buffers) {
+  for (const OperandBinding &binding : matrix.bindings) {
+    if (binding.hasOwnStride) {
+      strides.push_back({binding.buffer, buffers[binding.buffer].row_stride});
+    }
+  }
+}
+
+Status LaunchTables::add(const LaunchRequest &request,
+                         std::span<const MatrixRequest> matrices,
+                         const KaonBuffer *buffers) {
+  bool isProduct = request.schedule == Schedule::Matmul;
+  bool changes = false;
+  for (const MatrixRequest &matrix : matrices) {
+    noteStrides(matrix, buffers);
+    for (const OperandBinding &binding : matrix.bindings) {
+      changes |= binding.buffer != OperandBinding::workspace;
+    }
+  }
+  std::vector<std::byte> &region = changes ? changing : constants;
+  align(region);
+  PreparedLaunch launch = {};
+  launch.kernel = request.kernel;
+  launch.threads = static_cast<uint32_t>(request.threads);
+  launch.sharedBytes = static_cast<uint32_t>(request.sharedBytes);
+  launch.table = {changes, region.size()};
+  launch.isProduct = isProduct;
+  launch.numMatrices = static_cast<uint32_t>(matrices.size());
+  launch.firstEntry = owners.size();
+
+  // Tables first: blocks are constants, as tables may be.
+  entries.clear();
+  int64_t grid = 0;
+  for (const MatrixRequest &matrix : matrices) {
+    if (isProduct) {
+      addProduct(region, matrix, static_cast<uint32_t>(grid), buffers);
+      launch.tilesPerMatrix = static_cast<uint32_t>(matrix.blocks);
+      grid += matrix.blocks;
+      continue;
+    }
+    bool isWhole =
+        request.schedule != Schedule::Elementwise || isFlat(matrix, buffers);
+    int64_t blocks =
+        isWhole ? matrix.blocks : ceilDiv(matrix.sizes[1], request.grain);
+    for (int64_t row = 0; row < (isWhole ? 1 : matrix.sizes[0]); ++row) {
+      addMatrix(region, matrix, row, isWhole, buffers);
+      entries.push_back({&matrix, blocks});
+      owners.push_back(matrix.owner);
+      grid += blocks;
+    }
+  }
+  align(constants);
+  launch.blocks = {false, constants.size()};
+  for (size_t i = 0; i < entries.size(); ++i) {
+    addBlocks(request, *entries[i].matrix, static_cast<uint32_t>(i),
+              entries[i].blocks);
+  }
+  if (grid > std::numeric_limits<int32_t>::max()) {
+    return Status::failure("kernel '", request.kernel->name(),
+                           "': expects at most ",
+                           std::numeric_limits<int32_t>::max(),
+                           " blocks, but its matrices take ", grid);
+  }
+  launch.grid = static_cast<uint32_t>(grid);
+  launches.push_back(launch);
+  return Status::success();
+}
+
+void LaunchTables::useFlags() {
+  align(changing);
+  usesFlags = true;
+  flagsOffset = changing.size();
+  changing.resize(changing.size() + owners.size() * sizeof(uint32_t));
+}
+
+Status LaunchTables::finish() {
+  align(constants);
+  align(changing);
+  std::sort(strides.begin(), strides.end(),
+            [](const auto &a, const auto &b) { return a.buffer < b.buffer; });
+  strides.erase(std::unique(strides.begin(), strides.end(),
+                            [](const auto &a, const auto &b) {
+                              return a.buffer == b.buffer;
+                            }),
+                strides.end());
+  // Slots may be on their way still.
+  for (CudaEvent &event : sent) {
+    KAON_RETURN_IF_ERROR(event.synchronize());
+  }
+  KAON_RETURN_IF_ERROR(reserve());
+  std::memcpy(pinned.data(), constants.data(), constants.size());
+  for (int slot = 0; slot < numSlots; ++slot) {
+    std::memcpy(slotMemory(slot), changing.data(), changing.size());
+  }
+  constantsAreSent = constants.empty();
+  placeArguments();
+  graph = CudaGraph();
+  ++numBuilds;
+  numReplays = 0;
+  return Status::success();
+}
+
+Status LaunchTables::reserve() {
+  auto constantBytes = static_cast<int64_t>(constants.size());
+  auto changingBytes = static_cast<int64_t>(changing.size());
+  if (pinned.data() && constantBytes <= constantsCapacity &&
+      changingBytes <= changingCapacity) {
+    return Status::success();
+  }
+  // What is too small is not given back before the end, so grow by a factor.
+  auto grow = [](int64_t capacity, int64_t bytes) {
+    return bytes <= capacity ? capacity
+                             : roundUp(std::max(bytes, 2 * capacity),
+                                       DeviceMemory::alignment);
+  };
+  int64_t newConstants = grow(constantsCapacity, constantBytes);
+  int64_t newChanging = grow(changingCapacity, changingBytes);
+  int64_t deviceBytes = newConstants + newChanging;
+  if (deviceBytes == 0) {
+    return Status::success();
+  }
+  Result<Address> taken = memory.take(deviceBytes, "tables");
+  KAON_RETURN_IF_ERROR(taken.status());
+  Result<PinnedMemory> staging =
+      PinnedMemory::create(driver, newConstants + numSlots * newChanging);
+  KAON_RETURN_IF_ERROR(staging.status());
+  for (CudaEvent &event : sent) {
+    Result<CudaEvent> created = CudaEvent::create(driver);
+    KAON_RETURN_IF_ERROR(created.status());
+    event = std::move(*created);
+  }
+  device = *taken;
+  pinned = std::move(*staging);
+  constantsCapacity = newConstants;
+  changingCapacity = newChanging;
+  return Status::success();
+}
+
+void LaunchTables::placeArguments() {
+  for (PreparedLaunch &launch : launches) {
+    // Scalars come first in what changes; flags take their place.
+    Address last = usesFlags ? flags() + launch.firstEntry * sizeof(uint32_t)
+                             : changingAddress();
+    if (launch.isProduct) {
+      launch.products = {addressOf(launch.table), launch.numMatrices,
+                         launch.tilesPerMatrix};
+      launch.addresses[0] = last;
+      launch.parameters = {&launch.products, launch.addresses.data(), nullptr};
+    } else {
+      launch.addresses = {addressOf(launch.table), addressOf(launch.blocks),
+                          last};
+      launch.parameters = {&launch.addresses[0], &launch.addresses[1],
+                           &launch.addresses[2]};
+    }
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Steps
+//===----------------------------------------------------------------------===//
+
+bool LaunchTables::fits(const KaonBuffer *buffers) const {
+  return std::all_of(strides.begin(), strides.end(), [&](const Stride &stride) {
+    return buffers[stride.buffer].row_stride == stride.elements;
+  });
+}
+
+Status LaunchTables::send(const KaonBuffer *buffers,
+                          std::span<const double> scalars, Stream stream) {
+  assert(scalars.size() == numScalars && "tables are for a schedule");
+  if (changing.empty()) {
+    return Status::success();
+  }
+  CudaEvent &event = sent[nextSlot];
+  KAON_RETURN_IF_ERROR(event.synchronize());
+  std::byte *slot = slotMemory(nextSlot);
+  std::memcpy(slot, scalars.data(), scalars.size_bytes());
+  for (const Patch &patch : patches) {
+    Address address = reinterpret_cast<Address>(buffers[patch.buffer].data) +
+                      static_cast<Address>(patch.shift);
+    std::memcpy(slot + patch.offset, &address, sizeof(address));
+  }
+  if (!constantsAreSent) {
+    KAON_RETURN_IF_ERROR(
+        driver->check((*driver)->copyToDevice(constantsAddress(), pinned.data(),
+                                              constants.size(), stream),
+                      "cuMemcpyHtoDAsync: sending tables"));
+    constantsAreSent = true;
+  }
+  KAON_RETURN_IF_ERROR(driver->check(
+      (*driver)->copyToDevice(changingAddress(), slot, changing.size(), stream),
+      "cuMemcpyHtoDAsync: sending tables"));
+  nextSlot = (nextSlot + 1) % numSlots;
+  return event.record(stream);
+}
+
+Status LaunchTables::launch(Stream stream) {
+  for (PreparedLaunch &launch : launches) {
+    KAON_RETURN_IF_ERROR(driver->check(
+        (*driver)->launchKernel(launch.kernel->function(), launch.grid, 1, 1,
+                                launch.threads, 1, 1, launch.sharedBytes,
+                                stream, launch.parameters.data(), nullptr),
+        "kernel '", launch.kernel->name(), "': launching ", launch.grid,
+        " blocks of ", launch.threads, " threads with ", launch.sharedBytes,
+        " bytes of shared memory failed"));
+  }
+  return Status::success();
+}
+
+Status LaunchTables::replay(Stream stream) {
+  if (launches.empty()) {
+    return Status::success();
+  }
+  // The first tables are likely to stay. Later ones are there because the
+  // gradients change, and get a graph once they have been seen twice.
+  bool isWorthIt = numBuilds == 1 || numReplays > 0;
+  ++numReplays;
+  if (!isWorthIt) {
+    return launch(stream);
+  }
+  if (!graph) {
+    KAON_RETURN_IF_ERROR(makeGraph());
+  }
+  return graph.launch(stream);
+}
+
+Status LaunchTables::makeGraph() {
+  std::vector<KernelNode> nodes;
+  for (PreparedLaunch &launch : launches) {
+    nodes.push_back({launch.kernel->function(), launch.grid, 1, 1,
+                     launch.threads, 1, 1, launch.sharedBytes,
+                     launch.parameters.data(), nullptr});
+  }
+  Result<CudaGraph> made = CudaGraph::create(driver, nodes);
+  KAON_RETURN_IF_ERROR(made.status());
+  graph = std::move(*made);
+  return Status::success();
+}

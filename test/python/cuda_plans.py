@@ -1,0 +1,247 @@
+"""Step plans and CUDA kernels written by hand, so that the launcher is tested without the compiler."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import fake_cuda
+import numpy as np
+import nvrtc_tools
+from kaon import _C
+
+Array = np.ndarray
+
+# w = w - rate * m with m = mu * m + g. Operands: w, g, m, then w, m. Scalars: rate, mu.
+MOMENTUM = """
+#include "Elementwise.cuh"
+using namespace kaon::device;
+class Momentum {
+public:
+  using List = Operands<Operand<float, Access::read>, Operand<float, Access::read>, Operand<float, Access::read>,
+                        Operand<float, Access::write>, Operand<float, Access::write>>;
+  KAON_DEVICE Momentum(const double *scalars, const Matrix<5> &)
+      : rate(toFloatRn(scalars[0])), mu(toFloatRn(scalars[1])) {}
+  KAON_DEVICE void operator()(Element<List> &element) const {
+    float m = addRn(mulRn(mu, get<2>(element)), get<1>(element));
+    get<4>(element) = m;
+    get<3>(element) = subRn(get<0>(element), mulRn(rate, m));
+  }
+private:
+  float rate, mu;
+};
+KAON_KERNEL(256, 2) momentum(const Matrix<5> *matrices, const Block *blocks, const double *scalars) {
+  runElementwise<Momentum>(matrices, blocks, scalars);
+}
+"""
+
+TRANSPOSE = """
+#include "Transpose.cuh"
+using namespace kaon::device;
+KAON_KERNEL(256, 4) transpose_f32(const Matrix<2> *matrices, const Block *blocks, const double *) {
+  runTranspose<float>(matrices, blocks);
+}
+"""
+
+# w = w - rate * g. Operands: w, g, then w.
+DESCENT = """
+#include "Elementwise.cuh"
+using namespace kaon::device;
+class Descent {
+public:
+  using List = Operands<Operand<float, Access::read>, Operand<float, Access::read>, Operand<float, Access::write>>;
+  KAON_DEVICE Descent(const double *scalars, const Matrix<3> &) : rate(toFloatRn(scalars[0])) {}
+  KAON_DEVICE void operator()(Element<List> &element) const {
+    get<2>(element) = subRn(get<0>(element), mulRn(rate, get<1>(element)));
+  }
+private:
+  float rate;
+};
+KAON_KERNEL(256, 2) descent(const Matrix<3> *matrices, const Block *blocks, const double *scalars) {
+  runElementwise<Descent>(matrices, blocks, scalars);
+}
+"""
+
+CHECK = """
+#include "FiniteCheck.cuh"
+using namespace kaon::device;
+KAON_KERNEL(256, 2) check_finite_f32(const Matrix<1> *matrices, const Block *blocks, u32 *flags) {
+  runFiniteCheck<float>(matrices, blocks, flags);
+}
+"""
+
+TEXTS = {"momentum": MOMENTUM, "transpose_f32": TRANSPOSE, "descent": DESCENT, "check_finite_f32": CHECK}
+
+# Elements of a block of an elementwise kernel, rows of a block of a transpose.
+CHUNK = 8192
+STRIP = 32
+
+
+@functools.cache
+def images(architecture: str = "sm_90a") -> dict[str, bytes]:
+    """CUBINs of TEXTS, or PTX for a compute_ architecture; the fake can run them afterwards."""
+    fake_cuda.build_kernels(TEXTS)
+    compiled = {name: nvrtc_tools.compile_text(text, architecture) for name, text in TEXTS.items()}
+    return {name: one.cubin or one.ptx.encode() for name, one in compiled.items()}
+
+
+def _operand(kind: str, shape: tuple[int, int], **more: int) -> dict[str, Any]:
+    return {"kind": kind, "rows": shape[0], "cols": shape[1], "type": "f32", **more}
+
+
+def _launch(
+    kernel: int, operands: list[dict[str, Any]], inputs: int, scalars: list[int], **more: Any
+) -> dict[str, Any]:
+    rows, cols = operands[0]["rows"], operands[0]["cols"]
+    launch = {"kernel": kernel, "operands": operands, "inputs": inputs, "scalars": scalars, "sizes": [rows, cols]}
+    return launch | {"items": -(-rows * cols // CHUNK), "grain": CHUNK, "flops": 1, "bytes": 1, "sharedBytes": 0} | more
+
+
+def _plan(parts: dict[str, Any]) -> _C.StepPlan:
+    header = {"format": "kaon-step-plan", "version": 2, "target": "cuda", "period": len(parts["phases"])}
+    return _C.StepPlan.from_json(json.dumps(header | parts))
+
+
+def _parameters(shapes: Sequence[tuple[int, int]], states: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": f"w{index}",
+            "rows": rows,
+            "cols": cols,
+            "paramType": "f32",
+            "gradType": "f32",
+            "states": [{"name": name, "rows": rows, "cols": cols, "type": "f32"} for name in states],
+            "scalarSet": 0,
+        }
+        for index, (rows, cols) in enumerate(shapes)
+    ]
+
+
+def _buckets(shapes: Sequence[tuple[int, int]], concurrent: int) -> list[dict[str, Any]]:
+    """One bucket for each shape, whose sequences are numbered alike."""
+    return [
+        {
+            "sequence": number,
+            "members": [index for index, other in enumerate(shapes) if other == shape],
+            "concurrent": min(concurrent, shapes.count(shape)),
+        }
+        for number, shape in enumerate(dict.fromkeys(shapes))
+    ]
+
+
+def momentum_plan(shapes: Sequence[tuple[int, int]], concurrent: int = 8) -> _C.StepPlan:
+    """Momentum descent with the rate ``lr / step``. Scalars: lr, mu. State: m."""
+    program = [{"op": "arg", "index": 0}, {"op": "step"}, {"op": "div", "operands": [0, 1]}, {"op": "arg", "index": 1}]
+    sequences = [
+        {
+            "name": "momentum",
+            "scalarProgram": program,
+            "launches": [
+                _launch(
+                    0,
+                    [_operand(kind, shape, index=0) for kind in ("param", "grad", "state", "param", "state")],
+                    3,
+                    [2, 3],
+                )
+            ],
+            "workspaceBytes": 0,
+        }
+        for shape in dict.fromkeys(shapes)
+    ]
+    return _plan(
+        {
+            "parameters": _parameters(shapes, ["m"]),
+            "scalarSets": [{"names": ["lr", "mu"]}],
+            "kernels": [{"name": "momentum", "schedule": "elementwise", "threads": 256}],
+            "sequences": sequences,
+            "phases": [_buckets(list(shapes), concurrent)],
+            "workspaceBytes": 0,
+        }
+    )
+
+
+def _round_up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
+
+
+def periodic_plan(shapes: Sequence[tuple[int, int]], concurrent: int = 8) -> _C.StepPlan:
+    """Period 2: on odd steps the gradient is transposed twice through the workspace before w = w - rate * g."""
+    program = [{"op": "arg", "index": 0}]
+    straight, detour = [], []
+    for rows, cols in dict.fromkeys(shapes):
+        there = _operand("workspace", (cols, rows), offset=0, pitch=rows)
+        size = _round_up(4 * rows * cols, 256)
+        back = _operand("workspace", (rows, cols), offset=size, pitch=cols)
+        weight, gradient = _operand("param", (rows, cols)), _operand("grad", (rows, cols))
+        strips = {"grain": STRIP, "sharedBytes": 2112 * 4}
+        transposes = [
+            _launch(0, [gradient, there], 1, [], items=-(-rows // STRIP), **strips),
+            _launch(0, [there, back], 1, [], items=-(-cols // STRIP), **strips),
+        ]
+        descend = _launch(1, [weight, gradient, weight], 2, [0])
+        common = {"scalarProgram": program}
+        straight.append(common | {"name": "straight", "launches": [descend], "workspaceBytes": 0})
+        launches = [*transposes, _launch(1, [weight, back, weight], 2, [0])]
+        detour.append(common | {"name": "detour", "launches": launches, "workspaceBytes": 2 * size})
+    plain = _buckets(list(shapes), concurrent)
+    longer = [bucket | {"sequence": bucket["sequence"] + len(straight)} for bucket in plain]
+    sequences = [*straight, *detour]
+    return _plan(
+        {
+            "parameters": _parameters(shapes, []),
+            "scalarSets": [{"names": ["rate"]}],
+            "kernels": [
+                {"name": "transpose_f32", "schedule": "transpose", "threads": 256},
+                {"name": "descent", "schedule": "elementwise", "threads": 256},
+            ],
+            "sequences": sequences,
+            "phases": [plain, longer],
+            "workspaceBytes": max(b["concurrent"] * sequences[b["sequence"]]["workspaceBytes"] for b in longer),
+        }
+    )
+
+
+class Model:
+    """Memory for a plan: parameters, gradients and states with the same numbers every time, rows ``padding`` apart."""
+
+    def __init__(self, plan: _C.StepPlan, padding: int = 0):
+        generator = np.random.default_rng(7)
+        self.arrays: list[list[Array]] = []
+        self.gaps: list[Array] = []
+        for parameter in json.loads(plan.to_json())["parameters"]:
+            shape = (parameter["rows"], parameter["cols"])
+            arrays = []
+            for _ in range(2 + len(parameter["states"])):
+                whole = generator.standard_normal((shape[0], shape[1] + padding), np.float32)
+                arrays.append(whole[:, : shape[1]])
+                self.gaps.append(whole[:, shape[1] :])
+            self.arrays.append(arrays)
+
+    def flat(self, skipped: Sequence[int] = ()) -> list[int]:
+        """What ``step`` takes; parameters in ``skipped`` have no gradient."""
+        integers = []
+        for index, arrays in enumerate(self.arrays):
+            for position, array in enumerate(arrays):
+                is_skipped = position == 1 and index in skipped
+                integers += [0 if is_skipped else array.ctypes.data, array.strides[0] // array.itemsize]
+        return integers
+
+    def momentum_step(self, count: int, lr: float, mu: float, skipped: Sequence[int] = ()) -> None:
+        """What a step of :func:`momentum_plan` does, with the same roundings."""
+        rate = np.float32(lr / count)
+        for index, (weight, gradient, momentum) in enumerate(self.arrays):
+            if index not in skipped:
+                momentum[:] = np.float32(mu) * momentum + gradient
+                weight[:] = weight - rate * momentum
+
+    def descent_step(self, rate: float, skipped: Sequence[int] = ()) -> None:
+        """What a step of :func:`periodic_plan` does."""
+        for index, (weight, gradient) in enumerate(self.arrays):
+            if index not in skipped:
+                weight[:] = weight - np.float32(rate) * gradient
+
+    def contents(self) -> list[bytes]:
+        """Every bit of it, gaps included."""
+        return [array.tobytes() for arrays in self.arrays for array in arrays] + [gap.tobytes() for gap in self.gaps]

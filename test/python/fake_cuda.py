@@ -1,0 +1,246 @@
+"""The imitated CUDA driver (test/cuda/fake) and kernels that it can run, for tests without a GPU.
+
+Both are built with the host's C++ compiler when they are first needed and kept in the build tree by their content. What
+a test shows with them is about Kaon's launcher and kernels on the CPU; it shows nothing about a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import kaon
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LIBRARY = REPOSITORY / "codegen" / "cuda" / "lib"
+FAKE = REPOSITORY / "test" / "cuda" / "fake"
+SHIM = REPOSITORY / "test" / "cuda" / "shim"
+
+DRIVER_SOURCES = (
+    *(FAKE / f"Fake{part}.cpp" for part in ("Driver", "Kernels", "Memory", "Streams")),
+    REPOSITORY / "runtime" / "cuda" / "Cubin.cpp",
+)
+# Contraction would round once where the device library rounds twice.
+FLAGS = ("-std=c++20", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-Wno-unknown-pragmas", f"-I{REPOSITORY}")
+
+_lock = threading.Lock()
+_building: dict[Path, threading.Lock] = {}
+
+
+@functools.cache
+def compiler() -> str | None:
+    """A C++20 compiler of this machine, or None."""
+    for name in (os.environ.get("CXX"), "clang++-22", "clang++", "g++", "c++"):
+        path = shutil.which(name) if name else None
+        if path is not None:
+            return path
+    return None
+
+
+def unavailable() -> str | None:
+    """Why the fake cannot be used here, or None."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return "the shim changes stacks with instructions of x86-64"
+    if compiler() is None:
+        return "no C++ compiler"
+    return None
+
+
+def _store() -> Path:
+    """Where results are kept: in the build tree that the package under test is of."""
+    path = Path(kaon.__path__[0]).parents[1] / "test" / "fake-cuda"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@functools.cache
+def _sources_digest() -> bytes:
+    """A digest of everything but the kernel's text that code for the CPU is made from."""
+    digest = hashlib.sha256(repr((compiler(), FLAGS)).encode())
+    headers = (REPOSITORY / "runtime" / name for name in ("Status.h", "cuda/Cubin.h", "cuda/CudaApi.h"))
+    folders = (path for folder in (LIBRARY, FAKE, SHIM) for path in sorted(folder.iterdir()))
+    for path in (*folders, *headers, *DRIVER_SOURCES):
+        if path.is_file():
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.digest()
+
+
+def _build(name: str, content: bytes, arguments: Iterable[str]) -> Path:
+    """``<name>.so`` of the compiler's ``arguments``, unless it was built before from the same ``content``."""
+    key = hashlib.sha256(_sources_digest() + content).hexdigest()[:32]
+    target = _store() / key / f"{name}.so"
+    with _lock:
+        lock = _building.setdefault(target, threading.Lock())
+    with lock:
+        if target.exists():
+            return target
+        target.parent.mkdir(exist_ok=True)
+        command = compiler()
+        assert command is not None, unavailable()
+        # Another process may build the same thing: the first complete one stays.
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            partial = Path(folder, target.name)
+            done = subprocess.run([command, *FLAGS, *arguments, "-o", str(partial)], capture_output=True, text=True)
+            if done.returncode != 0:
+                raise RuntimeError(f"{name}: the host compiler refuses the text:\n{done.stderr}")
+            partial.rename(target)
+        return target
+
+
+@functools.cache
+def driver_path() -> Path:
+    """The imitated libcuda."""
+    return _build("libkaon_fake_cuda", b"driver", (*map(str, DRIVER_SOURCES), "-pthread", "-ldl"))
+
+
+@functools.cache
+def _shim() -> Path:
+    return _build("libKaonCudaShim", b"shim", (str(SHIM / "Shim.cpp"),))
+
+
+@functools.cache
+def _kernel_directory() -> Path:
+    """Where the fake looks for kernels of this process."""
+    path = Path(tempfile.mkdtemp(prefix="kaon-fake-kernels-"))
+    fake().set_kernel_directory(path)
+    return path
+
+
+def build_kernel(name: str, text: str) -> None:
+    """Lets the fake run the kernel ``name`` of a CUDA text. May be called from several threads."""
+    shim = _shim()
+    source = _store() / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.cu"
+    if not source.exists():
+        with tempfile.NamedTemporaryFile("w", dir=source.parent, delete=False) as file:
+            file.write(text)
+        Path(file.name).rename(source)
+    built = _build(
+        name,
+        f"{name}\0{text}".encode(),
+        (
+            f"-I{LIBRARY}",
+            f'-DKAON_KERNEL_TEXT="{source}"',
+            f"-DKAON_KERNEL_NAME={name}",
+            str(SHIM / "KernelLibrary.cpp"),
+            str(shim),
+            f"-Wl,-rpath,{shim.parent}",
+        ),
+    )
+    link = _kernel_directory() / f"{name}.so"
+    with _lock:
+        link.unlink(missing_ok=True)
+        link.symlink_to(built)
+
+
+def build_kernels(texts: dict[str, str]) -> None:
+    """:func:`build_kernel` for several, at the same time."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda item: build_kernel(*item), texts.items()))
+
+
+class Fake:
+    """The controls of test/cuda/fake/FakeCuda.h."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._library = ctypes.CDLL(str(path))
+        for name, result, arguments in (
+            ("take_faults", ctypes.c_int64, [ctypes.c_char_p, ctypes.c_size_t]),
+            ("calls", ctypes.c_int64, [ctypes.c_char_p]),
+            ("allocated_bytes", ctypes.c_int64, []),
+            ("stream_create", ctypes.c_void_p, []),
+            ("stream_destroy", None, [ctypes.c_void_p]),
+            ("stream_set_capturing", None, [ctypes.c_void_p, ctypes.c_int]),
+            ("stream_block", None, [ctypes.c_void_p]),
+            ("stream_unblock", None, [ctypes.c_void_p]),
+            ("memory_create", ctypes.c_void_p, [ctypes.c_size_t]),
+            ("memory_destroy", None, [ctypes.c_void_p]),
+        ):
+            function = getattr(self._library, f"kaon_fake_cuda_{name}")
+            function.restype = result
+            function.argtypes = arguments
+
+    def set_kernel_directory(self, path: Path) -> None:
+        self._library.kaon_fake_cuda_set_kernel_directory(str(path).encode())
+
+    def set_devices(self, count: int = 1, capability: tuple[int, int] = (9, 0)) -> None:
+        self._library.kaon_fake_cuda_set_devices(count, *capability)
+
+    def set_version(self, version: int = 13000) -> None:
+        self._library.kaon_fake_cuda_set_version(version)
+
+    def set_delays(self, seed: int = 0, microseconds: int = 0) -> None:
+        self._library.kaon_fake_cuda_set_delays(seed, microseconds)
+
+    def fail(self, function: str, code: int, call: int = 1) -> None:
+        """Lets a coming call of ``function`` fail."""
+        self._library.kaon_fake_cuda_fail(function.encode(), code, call)
+
+    @contextmanager
+    def hidden(self, function: str) -> Iterator[None]:
+        """A driver without ``function``."""
+        self._library.kaon_fake_cuda_hide(function.encode(), 1)
+        try:
+            yield
+        finally:
+            self._library.kaon_fake_cuda_hide(function.encode(), 0)
+
+    def calls(self, function: str) -> int:
+        return self._library.kaon_fake_cuda_calls(function.encode())
+
+    def reset_calls(self) -> None:
+        self._library.kaon_fake_cuda_reset_calls()
+
+    def take_faults(self) -> list[str]:
+        """Waits for all streams; everything that was wrong since the last time."""
+        text = ctypes.create_string_buffer(1 << 16)
+        self._library.kaon_fake_cuda_take_faults(text, len(text))
+        return text.value.decode().splitlines()
+
+    def allocated_bytes(self) -> int:
+        return self._library.kaon_fake_cuda_allocated_bytes()
+
+    @contextmanager
+    def stream(self) -> Iterator[int]:
+        """A stream of the program around Kaon."""
+        handle = self._library.kaon_fake_cuda_stream_create()
+        try:
+            yield handle
+        finally:
+            self._library.kaon_fake_cuda_stream_destroy(handle)
+
+    def set_capturing(self, stream: int, capturing: bool) -> None:
+        self._library.kaon_fake_cuda_stream_set_capturing(stream, capturing)
+
+    @contextmanager
+    def blocked(self, stream: int) -> Iterator[None]:
+        """The stream does nothing within."""
+        self._library.kaon_fake_cuda_stream_block(stream)
+        try:
+            yield
+        finally:
+            self._library.kaon_fake_cuda_stream_unblock(stream)
+
+    def allocate(self, size: int) -> int:
+        """Device memory of the program around Kaon, as an allocator gives it."""
+        return self._library.kaon_fake_cuda_memory_create(size)
+
+    def free(self, address: int) -> None:
+        self._library.kaon_fake_cuda_memory_destroy(address)
+
+
+@functools.cache
+def fake() -> Fake:
+    """The fake of this process. It is the same library that ``_C.CudaDriver(str(driver_path()))`` opens."""
+    return Fake(driver_path())
