@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "dialect/Kaon.h"
+#include "dialect/Kernel.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -128,10 +129,10 @@ Operation *KaonDialect::materializeConstant(OpBuilder &builder, Attribute value,
 }
 
 void kaon::registerAllDialects(DialectRegistry &registry) {
-  registry
-      .insert<KaonDialect, arith::ArithDialect, func::FuncDialect,
-              LLVM::LLVMDialect, math::MathDialect, memref::MemRefDialect,
-              scf::SCFDialect, tensor::TensorDialect, vector::VectorDialect>();
+  registry.insert<KaonDialect, kernel::KernelDialect, arith::ArithDialect,
+                  func::FuncDialect, LLVM::LLVMDialect, math::MathDialect,
+                  memref::MemRefDialect, scf::SCFDialect, tensor::TensorDialect,
+                  vector::VectorDialect>();
 }
 
 //===----------------------------------------------------------------------===//
