@@ -98,6 +98,13 @@ func::FuncOp ShapeEraser::build() {
       KaonDialect::getKernelAttrName(),
       ScheduleAttr::get(kernel.getContext(), kernel.getSchedule()));
   entry = function.addEntryBlock();
+  // Arguments of the update keep their names, for code that is read by people.
+  for (auto [argument, operand] :
+       llvm::zip_equal(entry->getArguments(), kernel->getOperands())) {
+    if (isa<BlockArgument>(operand)) {
+      argument.setLoc(operand.getLoc());
+    }
+  }
   builder.setInsertionPointToEnd(entry);
 
   Block &body = kernel.getBody().front();

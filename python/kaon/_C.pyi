@@ -121,6 +121,16 @@ def compile_kernel(text: str, target: Mapping[str, Any], opt_level: int = 3, dum
         dump: ``"llvm"`` or ``"assembly"`` to get that text as well.
     """
 
+def emit_cuda(text: str, lines: bool = True) -> str:
+    """The CUDA C++ of a :class:`KernelSource` of a module for CUDA. Releases the interpreter lock.
+
+    Args:
+        lines: whether ``#line`` directives lead back to the user's Python. Equal kernels have equal texts without them.
+
+    Raises:
+        CompileError: the kernel computes what CUDA kernels cannot.
+    """
+
 def cuda_library() -> dict[str, str]:
     """The headers that CUDA kernels include by name, as embedded when this extension was built: name -> text."""
 

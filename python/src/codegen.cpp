@@ -9,6 +9,7 @@
 #include "codegen/cpu/CompileKernel.h"
 #include "codegen/cpu/KernelLibrary.h"
 #include "codegen/cpu/KernelSources.h"
+#include "codegen/cuda/EmitCuda.h"
 #include "dialect/Kaon.h"
 #include "mlir/Parser/Parser.h"
 #include "python/src/Bindings.h"
@@ -69,11 +70,31 @@ static CpuTarget toTarget(const py::dict &dict) {
 // Kernels
 //===----------------------------------------------------------------------===//
 
+/// The kernels of a module for CUDA, as text that leads back to the user's.
+static FailureOr<std::vector<KernelSource>>
+collectCudaSources(ModuleOp module) {
+  FailureOr<std::vector<cuda::KernelModule>> kernels =
+      cuda::collectKernels(module);
+  if (failed(kernels)) {
+    return failure();
+  }
+  std::vector<KernelSource> sources;
+  for (cuda::KernelModule &kernel : *kernels) {
+    std::string text;
+    llvm::raw_string_ostream os(text);
+    kernel.module->print(os,
+                         OpPrintingFlags().enableDebugInfo().useLocalScope());
+    sources.push_back({kernel.name, text + "\n"});
+  }
+  return sources;
+}
+
 static std::vector<KernelSource> getKernels(Module &self) {
   return self.withLock([](ModuleOp module) {
     DiagnosticCollector collector(module.getContext());
     FailureOr<std::vector<KernelSource>> sources =
-        cpu::collectKernelSources(module);
+        getCudaTarget(module) ? collectCudaSources(module)
+                              : cpu::collectKernelSources(module);
     if (failed(sources)) {
       collector.raise("cannot list the kernels of this module");
     }

@@ -5,9 +5,13 @@
 //===----------------------------------------------------------------------===//
 
 #include "codegen/cuda/DeviceLibrary.h"
+#include "codegen/cuda/EmitCuda.h"
+#include "dialect/Kaon.h"
+#include "mlir/Parser/Parser.h"
 #include "python/src/Bindings.h"
 
 namespace py = pybind11;
+using namespace mlir;
 
 namespace kaon::python {
 
@@ -20,7 +24,33 @@ static py::dict getLibrary() {
   return headers;
 }
 
+static std::string emitCuda(const std::string &text, bool lines) {
+  py::gil_scoped_release release;
+  static const DialectRegistry registry = [] {
+    DialectRegistry all;
+    registerAllDialects(all);
+    return all;
+  }();
+  // A context of its own, so that kernels are emitted side by side.
+  MLIRContext context(registry, MLIRContext::Threading::DISABLED);
+  DiagnosticCollector collector(&context);
+  ParserConfig config(&context);
+  OwningOpRef<ModuleOp> module =
+      parseSourceString<ModuleOp>(text, config, "<kernel>");
+  if (!module) {
+    collector.raise("cannot parse a kernel");
+  }
+  std::string source;
+  llvm::raw_string_ostream os(source);
+  if (failed(cuda::emitCuda(*module, os, {lines}))) {
+    collector.raise("cannot generate CUDA code for a kernel");
+  }
+  return source;
+}
+
 void bindCudaCodegen(py::module_ &m) {
+  m.def("emit_cuda", &emitCuda, py::arg("text"), py::arg("lines") = true,
+        "The CUDA C++ of a kernel of a module for CUDA. Releases the GIL.");
   m.def("cuda_library", &getLibrary,
         "The headers that CUDA kernels include: name -> text.");
 }

@@ -4,13 +4,15 @@
 
 #ifdef KAON_HAS_COMPILER
 #include "codegen/cpu/Passes.h"
+#include "codegen/cuda/Passes.h"
 #include "passes/Passes.h"
 #include "python/src/Bindings.h"
 
 static void bindCompiler(pybind11::module_ &m) {
   // The registry of passes is global: once per process, whatever imports us.
   static const bool registered =
-      (kaon::registerAllPasses(), kaon::cpu::registerCpuPasses(), true);
+      (kaon::registerAllPasses(), kaon::cpu::registerCpuPasses(),
+       kaon::cuda::registerCudaPasses(), true);
   (void)registered;
   kaon::python::bindIr(m);
   kaon::python::bindCodegen(m);

@@ -1,0 +1,1127 @@
+//===-- LowerToKernel.cpp - from kernel functions to CUDA constructs ------===//
+
+#include "codegen/cuda/Passes.h"
+#include "dialect/Kaon.h"
+#include "dialect/Kernel.h"
+#include "dialect/RowPasses.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
+#include "llvm/ADT/StringSet.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+
+namespace kaon::cuda {
+
+#define GEN_PASS_DEF_LOWERTOKERNEL
+#include "codegen/cuda/Passes.h.inc"
+
+using Values = SmallVector<Value>;
+
+/// Threads of a block, and blocks that are to fit onto a multiprocessor.
+struct LaunchBounds {
+  int64_t threads, blocks;
+};
+static constexpr LaunchBounds defaultBounds = {256, 2};
+static constexpr LaunchBounds transposeBounds = {256, 4};
+
+/// What one thread needs decides how many blocks fit: 64 registers, or 128 in
+/// blocks of 128 and 256 threads, which keep most.
+static LaunchBounds boundsOfRows(int64_t threads) {
+  int64_t blocks = threads == 32 ? 16 : threads == 1024 ? 1 : 512 / threads;
+  return {threads, blocks};
+}
+
+static Type elementTypeOf(Value value) {
+  return getElementTypeOrSelf(value.getType());
+}
+
+static bool isHalf(Type type) { return type.isBF16() || type.isF16(); }
+
+/// The user's name of a value, empty if it has none.
+static StringRef nameOf(Location loc) {
+  auto name = dyn_cast<NameLoc>(loc);
+  return name ? name.getName().getValue() : StringRef();
+}
+
+/// Whether an op's result is its first operand, seen as another matrix.
+static bool isPassedThrough(Operation *op) {
+  if (auto reduce = dyn_cast<ReduceOp>(op)) {
+    unsigned dim = reduce.getAlong() == Along::Row ? 1 : 0;
+    return reduce.getInput().getType().getDimSize(dim) == 1;
+  }
+  return isa<BroadcastOp, tensor::SplatOp>(op);
+}
+
+/// Follows what is passed through.
+static Value getOrigin(Value value) {
+  Operation *op = value.getDefiningOp();
+  while (op && isPassedThrough(op)) {
+    value = op->getOperand(0);
+    op = value.getDefiningOp();
+  }
+  return value;
+}
+
+//===----------------------------------------------------------------------===//
+// Ops
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+/// Translates the ops that compute numbers. Half precision is for memory only:
+/// its values are held as the f32 that they are equal to.
+class Translator {
+public:
+  explicit Translator(OpBuilder &builder) : b(builder) {}
+
+  /// Translates an op whose operands have been translated; null after an error.
+  Value translate(Operation *op, ValueRange operands);
+
+  /// The type of a number.
+  Type numberType(Value value) const {
+    Type element = elementTypeOf(value);
+    return isHalf(element) ? b.getF32Type() : element;
+  }
+  Value literal(Location loc, Attribute number) {
+    return kernel::LiteralOp::create(b, loc, cast<TypedAttr>(number));
+  }
+  /// A number in f32 or f64.
+  Value convert(Location loc, Value value, Type type) {
+    return value.getType() == type
+               ? value
+               : kernel::ConvertOp::create(b, loc, type, value).getResult();
+  }
+
+private:
+  Value call(Operation *op, kernel::Function function, ValueRange operands) {
+    return kernel::CallOp::create(b, op->getLoc(), operands[0].getType(),
+                                  function, operands);
+  }
+  Value translateConstant(arith::ConstantOp op);
+  Value translateCompare(arith::CmpFOp op, Value left, Value right);
+  Value translateTruncation(arith::TruncFOp op, Value value);
+  /// Logic on truth values; null if the op is on integers.
+  Value translateLogic(Operation *op, ValueRange operands);
+
+  OpBuilder &b;
+};
+
+} // namespace
+
+Value Translator::translateConstant(arith::ConstantOp op) {
+  Attribute value = op.getValue();
+  if (auto elements = dyn_cast<ElementsAttr>(value)) {
+    auto splat = dyn_cast<SplatElementsAttr>(elements);
+    if (!splat) {
+      op.emitOpError() << "expects all elements of a constant inside a kernel "
+                          "to be equal, but got "
+                       << elements;
+      return {};
+    }
+    value = splat.getSplatValue<Attribute>();
+  }
+  Type type = elementTypeOf(op.getResult());
+  if (auto number = dyn_cast<FloatAttr>(value); number && isHalf(type)) {
+    bool losesInfo;
+    APFloat wide = number.getValue();
+    wide.convert(APFloat::IEEEsingle(), APFloat::rmNearestTiesToEven,
+                 &losesInfo);
+    value = b.getFloatAttr(b.getF32Type(), wide);
+  }
+  return literal(op.getLoc(), value);
+}
+
+Value Translator::translateCompare(arith::CmpFOp op, Value left, Value right) {
+  using kernel::Predicate;
+  Location loc = op.getLoc();
+  auto compare = [&](Predicate predicate, Value a, Value b_) -> Value {
+    return kernel::CompareOp::create(b, loc, b.getI1Type(), predicate, a, b_);
+  };
+  auto negate = [&](Value value) -> Value {
+    return kernel::NotOp::create(b, loc, b.getI1Type(), value);
+  };
+  auto oneOf = [&](Value a, Value b_) -> Value {
+    return kernel::OrOp::create(b, loc, b.getI1Type(), a, b_);
+  };
+  switch (op.getPredicate()) {
+  case arith::CmpFPredicate::OEQ:
+    return compare(Predicate::Equal, left, right);
+  case arith::CmpFPredicate::OLT:
+    return compare(Predicate::Less, left, right);
+  case arith::CmpFPredicate::OLE:
+    return compare(Predicate::LessEqual, left, right);
+  case arith::CmpFPredicate::OGT:
+    return compare(Predicate::Greater, left, right);
+  case arith::CmpFPredicate::OGE:
+    return compare(Predicate::GreaterEqual, left, right);
+  case arith::CmpFPredicate::UNE:
+    return compare(Predicate::NotEqual, left, right);
+  // C++ has no comparison that holds for NaN but `!=`: the opposite of the
+  // opposite, which does not.
+  case arith::CmpFPredicate::ULT:
+    return negate(compare(Predicate::GreaterEqual, left, right));
+  case arith::CmpFPredicate::ULE:
+    return negate(compare(Predicate::Greater, left, right));
+  case arith::CmpFPredicate::UGT:
+    return negate(compare(Predicate::LessEqual, left, right));
+  case arith::CmpFPredicate::UGE:
+    return negate(compare(Predicate::Less, left, right));
+  case arith::CmpFPredicate::ONE:
+    return oneOf(compare(Predicate::Less, left, right),
+                 compare(Predicate::Greater, left, right));
+  case arith::CmpFPredicate::UEQ:
+    return negate(oneOf(compare(Predicate::Less, left, right),
+                        compare(Predicate::Greater, left, right)));
+  case arith::CmpFPredicate::ORD:
+    return kernel::AndOp::create(b, loc, b.getI1Type(),
+                                 compare(Predicate::Equal, left, left),
+                                 compare(Predicate::Equal, right, right));
+  case arith::CmpFPredicate::UNO:
+    return oneOf(compare(Predicate::NotEqual, left, left),
+                 compare(Predicate::NotEqual, right, right));
+  case arith::CmpFPredicate::AlwaysTrue:
+    return literal(loc, b.getBoolAttr(true));
+  case arith::CmpFPredicate::AlwaysFalse:
+    return literal(loc, b.getBoolAttr(false));
+  }
+  llvm_unreachable("all predicates are handled");
+}
+
+Value Translator::translateTruncation(arith::TruncFOp op, Value value) {
+  Type type = elementTypeOf(op.getResult());
+  if (!isHalf(type)) {
+    return convert(op.getLoc(), value, type);
+  }
+  // Narrowing from f64 would round twice.
+  if (!elementTypeOf(op.getIn()).isF32()) {
+    op.emitOpError() << "expects f32 as the source of " << type << ", but got "
+                     << elementTypeOf(op.getIn());
+    return {};
+  }
+  Value half = kernel::ConvertOp::create(b, op.getLoc(), type, value);
+  return convert(op.getLoc(), half, b.getF32Type());
+}
+
+Value Translator::translateLogic(Operation *op, ValueRange operands) {
+  if (operands.size() != 2 || !operands[0].getType().isInteger(1)) {
+    return {};
+  }
+  Location loc = op->getLoc();
+  return llvm::TypeSwitch<Operation *, Value>(op)
+      .Case([&](arith::AndIOp) -> Value {
+        return kernel::AndOp::create(b, loc, b.getI1Type(), operands[0],
+                                     operands[1]);
+      })
+      .Case([&](arith::OrIOp) -> Value {
+        return kernel::OrOp::create(b, loc, b.getI1Type(), operands[0],
+                                    operands[1]);
+      })
+      .Case([&](arith::XOrIOp) -> Value {
+        return kernel::CompareOp::create(b, loc, b.getI1Type(),
+                                         kernel::Predicate::NotEqual,
+                                         operands[0], operands[1]);
+      })
+      .Default(Value());
+}
+
+Value Translator::translate(Operation *op, ValueRange operands) {
+  using kernel::Function;
+  auto isHalfValue = [](Value value) { return isHalf(elementTypeOf(value)); };
+  if (!isa<arith::ExtFOp, arith::TruncFOp, arith::ConstantOp>(op) &&
+      (llvm::any_of(op->getOperands(), isHalfValue) ||
+       llvm::any_of(op->getResults(), isHalfValue))) {
+    op->emitOpError() << "expects operands and results of type f32 or f64: "
+                         "16-bit types are for memory only";
+    return {};
+  }
+  Value result =
+      llvm::TypeSwitch<Operation *, Value>(op)
+          .Case([&](arith::ConstantOp constant) {
+            return translateConstant(constant);
+          })
+          .Case(
+              [&](arith::AddFOp) { return call(op, Function::Add, operands); })
+          .Case(
+              [&](arith::SubFOp) { return call(op, Function::Sub, operands); })
+          .Case(
+              [&](arith::MulFOp) { return call(op, Function::Mul, operands); })
+          .Case(
+              [&](arith::DivFOp) { return call(op, Function::Div, operands); })
+          .Case([&](math::FmaOp) { return call(op, Function::Fma, operands); })
+          .Case(
+              [&](math::SqrtOp) { return call(op, Function::Sqrt, operands); })
+          .Case([&](arith::MaximumFOp) {
+            return call(op, Function::Maximum, operands);
+          })
+          .Case([&](arith::MinimumFOp) {
+            return call(op, Function::Minimum, operands);
+          })
+          .Case([&](math::AbsFOp) { return call(op, Function::Abs, operands); })
+          .Case([&](math::CopySignOp) {
+            return call(op, Function::CopySign, operands);
+          })
+          .Case([&](math::FloorOp) {
+            return call(op, Function::Floor, operands);
+          })
+          .Case([&](math::ExpOp) { return call(op, Function::Exp, operands); })
+          .Case([&](math::LogOp) { return call(op, Function::Log, operands); })
+          .Case([&](math::PowFOp) { return call(op, Function::Pow, operands); })
+          .Case([&](math::RsqrtOp) {
+            Value one = literal(op->getLoc(),
+                                b.getFloatAttr(operands[0].getType(), 1.0));
+            return call(op, Function::Div,
+                        {one, call(op, Function::Sqrt, operands)});
+          })
+          .Case([&](arith::NegFOp) -> Value {
+            return kernel::NegateOp::create(b, op->getLoc(),
+                                            operands[0].getType(), operands[0]);
+          })
+          .Case([&](arith::ExtFOp extension) {
+            return convert(op->getLoc(), operands[0],
+                           numberType(extension.getResult()));
+          })
+          .Case([&](arith::TruncFOp truncation) {
+            return translateTruncation(truncation, operands[0]);
+          })
+          .Case([&](arith::CmpFOp compare) {
+            return translateCompare(compare, operands[0], operands[1]);
+          })
+          .Case([&](arith::SelectOp) -> Value {
+            return kernel::SelectOp::create(b, op->getLoc(),
+                                            operands[1].getType(), operands[0],
+                                            operands[1], operands[2]);
+          })
+          .Default([&](Operation *) { return translateLogic(op, operands); });
+  // Constants and conversions have reported what is wrong with them.
+  if (!result && !isa<arith::ConstantOp, arith::TruncFOp>(op)) {
+    op->emitOpError() << "cannot be computed inside a CUDA kernel: expects "
+                         "kaon.reduce, kaon.broadcast, tensor.splat, constants "
+                         "and arithmetic on numbers and truth values";
+  }
+  return result;
+}
+
+//===----------------------------------------------------------------------===//
+// Elementwise, row and column kernels
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+/// What a kernel does in one pass over its elements.
+struct ElementPass {
+  SmallVector<BlockArgument> loads;
+  Values restored;
+  SmallVector<Operation *> ops;
+  SmallVector<ReduceOp> reductions;
+  SmallVector<unsigned> stores;
+  Values kept;
+};
+
+class FusedLowering {
+public:
+  FusedLowering(func::FuncOp source, OpBuilder &builder)
+      : source(source), body(source.getBody().front()),
+        schedule(*getKernelSchedule(source)), b(builder), translator(builder) {}
+
+  /// Lowers the kernel.
+  LogicalResult run();
+  /// Lowers the kernel as the epilogue of a product: to a class that makes the
+  /// new parameter of the product, which is the first operand, and the
+  /// parameter.
+  LogicalResult runAsEpilogue();
+
+private:
+  /// Where code is generated: a method, and the values that it has so far.
+  struct Scope {
+    kernel::MethodOp method;
+    /// The number of passes that are over, or -1 inside of a pass.
+    int64_t stage = -1;
+    llvm::DenseMap<Value, Value> known = llvm::DenseMap<Value, Value>();
+  };
+
+  //===--- analysis ---------------------------------------------------------//
+
+  LogicalResult verify();
+  void analyzeElementwise();
+  void analyzePasses();
+  /// Whether a matrix of this type has elements of its own within a row
+  /// (column, matrix).
+  bool isVaryingType(Type type);
+  bool isVarying(Value value) const { return varying.contains(value); }
+  func::ReturnOp terminator() const {
+    return cast<func::ReturnOp>(body.getTerminator());
+  }
+  unsigned numOperands() { return numInputs + source.getNumResults(); }
+  bool isRows() const { return schedule == Schedule::Rows; }
+
+  //===--- declarations -----------------------------------------------------//
+
+  void createClass(StringRef name);
+  void declareClass();
+  void declarePass(unsigned index);
+  kernel::MethodOp createMethod(kernel::MethodKind kind, TypeRange types,
+                                ArrayRef<StringRef> names);
+  kernel::OperandAttr describeOperand(unsigned operand,
+                                      const ElementPass &pass);
+  void createKernelEntry();
+  FlatSymbolRefAttr symbolOf(StringRef prefix, unsigned index) const {
+    return FlatSymbolRefAttr::get(b.getContext(),
+                                  prefix.str() + std::to_string(index));
+  }
+
+  //===--- code -------------------------------------------------------------//
+
+  LogicalResult fillPass(unsigned index);
+  LogicalResult fillFinish();
+  /// Computes and assigns the fields that other methods read.
+  LogicalResult fillStage(Scope &scope);
+  /// Calls `visit` for the values that are fields, in the order of the kernel.
+  void forEachField(function_ref<void(Value)> visit);
+  /// Declares the fields in that order, whoever asked for them first.
+  void sortFields();
+  /// The value of `value` in a scope; null after an error.
+  Value use(Value value, Scope &scope);
+  Value compute(Value value, Scope &scope);
+  Value loadUniform(BlockArgument argument, Scope &scope);
+  /// What is stored as a result, in the type of arithmetic on it.
+  Value useResult(unsigned result, Scope &scope);
+  kernel::FieldOp getField(Value value);
+  std::string chooseFieldName(Value value);
+
+  func::FuncOp source;
+  Block &body;
+  Schedule schedule;
+  OpBuilder &b;
+  Translator translator;
+
+  unsigned numInputs = 0;
+  SmallVector<ElementPass, 2> passes;
+  llvm::DenseSet<Value> varying;
+  /// After how many passes a value that does not vary is known.
+  llvm::DenseMap<Value, int64_t> stages;
+  llvm::DenseMap<Value, int64_t> slots;
+  int64_t numKept = 0;
+
+  kernel::ClassOp classOp;
+  Scope constructor, finish;
+  SmallVector<Scope, 2> passScopes;
+  /// What follows each pass; no method where it has no reductions.
+  SmallVector<Scope, 2> reducedScopes;
+  llvm::MapVector<Value, kernel::FieldOp> fields;
+  llvm::StringSet<> fieldNames;
+};
+
+} // namespace
+
+/// The name of the generated class.
+static StringRef classNameOf(Schedule schedule) {
+  return schedule == Schedule::Elementwise ? "Function" : "Step";
+}
+
+bool FusedLowering::isVaryingType(Type type) {
+  ArrayRef<int64_t> shape = cast<RankedTensorType>(type).getShape();
+  switch (schedule) {
+  case Schedule::Elementwise:
+    // A kernel over single elements has no others.
+    return shape[0] != 1 || shape[1] != 1 ||
+           shape ==
+               cast<RankedTensorType>(source.getResultTypes()[0]).getShape();
+  case Schedule::Rows:
+    return shape[1] != 1;
+  case Schedule::Columns:
+    return shape[0] != 1;
+  }
+  llvm_unreachable("all schedules are handled");
+}
+
+LogicalResult FusedLowering::verify() {
+  for (auto reduce : body.getOps<ReduceOp>()) {
+    Along expected = schedule == Schedule::Columns ? Along::Column : Along::Row;
+    if (schedule == Schedule::Elementwise || reduce.getAlong() != expected) {
+      return reduce.emitOpError()
+             << "cannot be computed by a kernel with schedule '"
+             << stringifyEnum(schedule) << "'";
+    }
+  }
+  if (isRows()) {
+    for (StringRef name : {threadsAttrName, registerGroupsAttrName}) {
+      if (!source->getAttrOfType<IntegerAttr>(name)) {
+        return source.emitOpError()
+               << "expects " << name << " on a kernel of rows";
+      }
+    }
+  }
+  return success();
+}
+
+void FusedLowering::analyzeElementwise() {
+  ElementPass pass;
+  for (BlockArgument argument : body.getArguments().take_front(numInputs)) {
+    if (isVaryingType(argument.getType())) {
+      varying.insert(argument);
+      if (!argument.use_empty()) {
+        pass.loads.push_back(argument);
+      }
+    }
+  }
+  for (Operation &op : body.without_terminator()) {
+    if (llvm::any_of(op.getOperands(),
+                     [&](Value operand) { return isVarying(operand); }) &&
+        !isa<tensor::DimOp>(op)) {
+      varying.insert(op.result_begin(), op.result_end());
+      pass.ops.push_back(&op);
+    }
+  }
+  pass.stores = llvm::to_vector(llvm::seq(source.getNumResults()));
+  passes.push_back(std::move(pass));
+}
+
+void FusedLowering::analyzePasses() {
+  bool isStreaming = !isRows() || source->hasAttr(streamingAttrName);
+  RowPasses analysis(source, isStreaming ? RowPasses::Mode::Stream
+                                         : RowPasses::Mode::Keep);
+  for (const RowPass &pass : analysis.getPasses()) {
+    passes.push_back({pass.loads, pass.restored, pass.ops, pass.reductions,
+                      pass.stores, pass.kept});
+  }
+  for (Value value : analysis.getKept()) {
+    slots[value] = numKept++;
+  }
+  for (BlockArgument argument : body.getArguments()) {
+    if (!analysis.isUniform(argument)) {
+      varying.insert(argument);
+    }
+  }
+  for (Operation &op : body.without_terminator()) {
+    for (Value result : op.getResults()) {
+      if (!analysis.isUniform(result)) {
+        varying.insert(result);
+      }
+      stages[result] = analysis.getLevel(result);
+    }
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Declarations
+//===----------------------------------------------------------------------===//
+
+kernel::MethodOp FusedLowering::createMethod(kernel::MethodKind kind,
+                                             TypeRange types,
+                                             ArrayRef<StringRef> names) {
+  auto method = kernel::MethodOp::create(b, source.getLoc(), kind,
+                                         /*result_type=*/nullptr,
+                                         b.getStrArrayAttr(names));
+  Block &block = method.getBody().emplaceBlock();
+  for (Type type : types) {
+    block.addArgument(type, source.getLoc());
+  }
+  return method;
+}
+
+/// How a pass sees an operand: inputs first, then results.
+kernel::OperandAttr FusedLowering::describeOperand(unsigned operand,
+                                                   const ElementPass &pass) {
+  using kernel::Access;
+  bool isInput = operand < numInputs;
+  Type type = isInput ? source.getArgument(operand).getType()
+                      : source.getResultTypes()[operand - numInputs];
+  Access access = Access::None;
+  if (!isVaryingType(type)) {
+    access = Access::Uniform;
+  } else if (isInput &&
+             llvm::is_contained(pass.loads, source.getArgument(operand))) {
+    bool isOfRow = schedule == Schedule::Columns &&
+                   cast<RankedTensorType>(type).getDimSize(1) == 1;
+    access = isOfRow ? Access::ReadOfRow : Access::Read;
+  } else if (!isInput && llvm::is_contained(pass.stores, operand - numInputs)) {
+    access = Access::Write;
+  }
+  return kernel::OperandAttr::get(b.getContext(), getElementTypeOrSelf(type),
+                                  access);
+}
+
+void FusedLowering::declarePass(unsigned index) {
+  const ElementPass &pass = passes[index];
+  SmallVector<kernel::OperandAttr> operands;
+  for (unsigned operand = 0; operand < numOperands(); ++operand) {
+    operands.push_back(describeOperand(operand, pass));
+  }
+  bool isElementwise = schedule == Schedule::Elementwise;
+  std::string suffix = isElementwise ? "" : std::to_string(index);
+  kernel::AliasOp::create(b, source.getLoc(), "List" + suffix,
+                          kernel::OperandsAttr::get(b.getContext(), operands));
+  if (isElementwise) {
+    return;
+  }
+  SmallVector<kernel::ReductionAttr> reductions;
+  for (ReduceOp op : pass.reductions) {
+    kernel::ReductionKind kind =
+        op.getKind() == ReduceKind::Sum   ? kernel::ReductionKind::Sum
+        : op.getKind() == ReduceKind::Max ? kernel::ReductionKind::Max
+                                          : kernel::ReductionKind::Min;
+    Type type = kind == kernel::ReductionKind::Sum
+                    ? b.getF64Type()
+                    : elementTypeOf(op.getInput());
+    reductions.push_back(
+        kernel::ReductionAttr::get(b.getContext(), kind, type));
+  }
+  kernel::AliasOp::create(
+      b, source.getLoc(), "Reductions" + suffix,
+      kernel::ReductionsAttr::get(b.getContext(), reductions));
+}
+
+void FusedLowering::createClass(StringRef name) {
+  classOp = kernel::ClassOp::create(b, source.getLoc(), name);
+  b.setInsertionPointToStart(&classOp.getBody().emplaceBlock());
+}
+
+void FusedLowering::declareClass() {
+  createClass(classNameOf(schedule));
+  MLIRContext *context = b.getContext();
+  bool isElementwise = schedule == Schedule::Elementwise;
+  for (unsigned i = 0; i < passes.size(); ++i) {
+    declarePass(i);
+  }
+  Type matrix = kernel::MatrixType::get(context, numOperands());
+  Type scalars = kernel::ScalarsType::get(context);
+  if (isElementwise) {
+    constructor = {createMethod(kernel::MethodKind::Constructor,
+                                {scalars, matrix}, {"scalars", "matrix"}),
+                   0};
+    auto element = kernel::ElementType::get(
+        context, FlatSymbolRefAttr::get(context, "List"));
+    passScopes.push_back(
+        {createMethod(kernel::MethodKind::Call, {element}, {"element"}), -1});
+    return;
+  }
+
+  SmallVector<FlatSymbolRefAttr> lists, reductions;
+  for (unsigned i = 0; i < passes.size(); ++i) {
+    lists.push_back(symbolOf("List", i));
+    reductions.push_back(symbolOf("Reductions", i));
+  }
+  kernel::AliasOp::create(
+      b, source.getLoc(), "Passes",
+      kernel::PassListAttr::get(context, lists, reductions));
+  if (isRows()) {
+    kernel::ConstantOp::create(b, source.getLoc(), kernel::keptConstantName,
+                               numKept);
+  }
+  StringRef position = isRows() ? "row" : "column";
+  constructor = {createMethod(kernel::MethodKind::Constructor,
+                              {scalars, matrix, b.getI64Type()},
+                              {"scalars", "matrix", position}),
+                 0};
+  for (unsigned i = 0; i < passes.size(); ++i) {
+    Type index = kernel::PassIndexType::get(context, i);
+    SmallVector<Type> types{index, kernel::ElementType::get(context, lists[i])};
+    SmallVector<StringRef> names{"", "element"};
+    if (isRows()) {
+      types.push_back(kernel::KeptType::get(context));
+      names.push_back("onChip");
+    }
+    types.push_back(kernel::ContributionsType::get(context, reductions[i]));
+    names.push_back("contributions");
+    passScopes.push_back(
+        {createMethod(kernel::MethodKind::Pass, types, names), -1});
+    Scope reduced = {nullptr, i + 1};
+    if (!passes[i].reductions.empty()) {
+      reduced.method = createMethod(
+          kernel::MethodKind::Reduced,
+          {index, kernel::ResultsType::get(context, reductions[i])},
+          {"", "results"});
+    }
+    reducedScopes.push_back(std::move(reduced));
+  }
+  finish = {createMethod(kernel::MethodKind::Finish, {matrix, b.getI64Type()},
+                         {"matrix", position}),
+            -1};
+}
+
+/// A kernel's entry, whose body runs `driver` on its parameters.
+static void createEntry(OpBuilder &b, Location loc, StringRef name,
+                        LaunchBounds bounds, TypeRange types,
+                        ArrayRef<StringRef> names, kernel::Driver driver,
+                        ArrayRef<Attribute> templateArgs) {
+  auto entry = kernel::EntryOp::create(b, loc, name, bounds.threads,
+                                       bounds.blocks, b.getStrArrayAttr(names));
+  Block &block = entry.getBody().emplaceBlock();
+  for (Type type : types) {
+    block.addArgument(type, loc);
+  }
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(&block);
+  kernel::RunOp::create(b, loc, driver, b.getArrayAttr(templateArgs),
+                        block.getArguments());
+}
+
+/// The entry of a kernel over matrices.
+static void createMatrixEntry(OpBuilder &b, Location loc, StringRef name,
+                              LaunchBounds bounds, unsigned numOperands,
+                              kernel::Driver driver,
+                              ArrayRef<Attribute> templateArgs) {
+  MLIRContext *context = b.getContext();
+  createEntry(b, loc, name, bounds,
+              {kernel::MatricesType::get(context, numOperands),
+               kernel::BlocksType::get(context),
+               kernel::ScalarsType::get(context)},
+              {"matrices", "blocks", "scalars"}, driver, templateArgs);
+}
+
+void FusedLowering::createKernelEntry() {
+  SmallVector<Attribute> args{
+      FlatSymbolRefAttr::get(b.getContext(), classNameOf(schedule))};
+  LaunchBounds bounds = defaultBounds;
+  kernel::Driver driver = kernel::Driver::Elementwise;
+  if (isRows()) {
+    auto threads = source->getAttrOfType<IntegerAttr>(threadsAttrName);
+    args.push_back(threads);
+    args.push_back(source->getAttr(registerGroupsAttrName));
+    bounds = boundsOfRows(threads.getInt());
+    driver = kernel::Driver::Rows;
+  } else if (schedule == Schedule::Columns) {
+    driver = kernel::Driver::Columns;
+  }
+  createMatrixEntry(b, source.getLoc(), source.getName(), bounds, numOperands(),
+                    driver, args);
+}
+
+//===----------------------------------------------------------------------===//
+// Code
+//===----------------------------------------------------------------------===//
+
+std::string FusedLowering::chooseFieldName(Value value) {
+  // A scalar that is only converted keeps its name.
+  Value named = value;
+  while (Operation *op = named.getDefiningOp()) {
+    if (!isPassedThrough(op) && !isa<arith::TruncFOp, arith::ExtFOp>(op)) {
+      break;
+    }
+    named = op->getOperand(0);
+  }
+  std::string name = nameOf(named.getLoc()).str();
+  if (!name.empty()) {
+    return name;
+  }
+  if (auto argument = dyn_cast<BlockArgument>(named)) {
+    bool isScalar = argument.getArgNumber() >= numInputs;
+    return isScalar
+               ? "scalar" + std::to_string(argument.getArgNumber() - numInputs)
+               : "operand" + std::to_string(argument.getArgNumber());
+  }
+  if (auto reduce = dyn_cast<ReduceOp>(named.getDefiningOp())) {
+    return stringifyEnum(reduce.getKind()).str();
+  }
+  return isRows()                        ? "ofRow"
+         : schedule == Schedule::Columns ? "ofColumn"
+                                         : "uniform";
+}
+
+kernel::FieldOp FusedLowering::getField(Value value) {
+  kernel::FieldOp &field = fields[value];
+  if (!field) {
+    std::string name = chooseFieldName(value), unique = name;
+    for (unsigned i = 1; !fieldNames.insert(unique).second; ++i) {
+      unique = name + std::to_string(i);
+    }
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToEnd(&classOp.getBody().front());
+    field = kernel::FieldOp::create(b, value.getLoc(), unique,
+                                    translator.numberType(value));
+  }
+  return field;
+}
+
+Value FusedLowering::loadUniform(BlockArgument argument, Scope &scope) {
+  Location loc = argument.getLoc();
+  Block &block = scope.method.getBody().front();
+  unsigned number = argument.getArgNumber();
+  if (number >= numInputs) {
+    return kernel::ScalarOp::create(b, loc, b.getF64Type(),
+                                    block.getArgument(0), number - numInputs);
+  }
+  auto type = cast<RankedTensorType>(argument.getType());
+  bool isSingle = type.getDimSize(0) == 1 && type.getDimSize(1) == 1;
+  kernel::Place place = isSingle   ? kernel::Place::Single
+                        : isRows() ? kernel::Place::OfRow
+                                   : kernel::Place::OfColumn;
+  return kernel::LoadOp::create(
+      b, loc, translator.numberType(argument), place, block.getArgument(1),
+      number, isSingle ? Value() : block.getArgument(2), type.getElementType());
+}
+
+Value FusedLowering::compute(Value value, Scope &scope) {
+  if (auto argument = dyn_cast<BlockArgument>(value)) {
+    return loadUniform(argument, scope);
+  }
+  Operation *op = value.getDefiningOp();
+  if (auto reduce = dyn_cast<ReduceOp>(op)) {
+    // This is the scope that follows the pass.
+    const ElementPass &pass = passes[scope.stage - 1];
+    auto *position = llvm::find(pass.reductions, reduce);
+    Type type = reduce.getKind() == ReduceKind::Sum
+                    ? b.getF64Type()
+                    : elementTypeOf(reduce.getInput());
+    Value result = kernel::GetOp::create(
+        b, op->getLoc(), type, scope.method.getBody().front().getArgument(1),
+        position - pass.reductions.begin());
+    return translator.convert(op->getLoc(), result,
+                              translator.numberType(value));
+  }
+  Values operands;
+  for (Value operand : op->getOperands()) {
+    operands.push_back(use(operand, scope));
+    if (!operands.back()) {
+      return {};
+    }
+  }
+  return translator.translate(op, operands);
+}
+
+Value FusedLowering::use(Value value, Scope &scope) {
+  value = getOrigin(value);
+  if (Value known = scope.known.lookup(value)) {
+    return known;
+  }
+  bool isConstant = value.getDefiningOp<arith::ConstantOp>() != nullptr;
+  // What varies and is asked for was listed by the pass, and is known by now.
+  bool isHere =
+      isVarying(value) || isConstant || stages.lookup(value) == scope.stage;
+  Value result = isHere ? compute(value, scope)
+                        : kernel::ReadOp::create(b, value.getLoc(),
+                                                 translator.numberType(value),
+                                                 getField(value).getSymName())
+                              .getResult();
+  scope.known[value] = result;
+  return result;
+}
+
+Value FusedLowering::useResult(unsigned result, Scope &scope) {
+  Value value = getOrigin(terminator().getOperand(result));
+  // Storing narrows, and would do so in the same way.
+  if (auto truncation = value.getDefiningOp<arith::TruncFOp>();
+      truncation && isHalf(elementTypeOf(value)) &&
+      elementTypeOf(truncation.getIn()).isF32()) {
+    value = truncation.getIn();
+  }
+  return use(value, scope);
+}
+
+LogicalResult FusedLowering::fillPass(unsigned index) {
+  const ElementPass &pass = passes[index];
+  Scope &scope = passScopes[index];
+  Block &block = scope.method.getBody().front();
+  b.setInsertionPointToEnd(&block);
+  bool isElementwise = schedule == Schedule::Elementwise;
+  Value element = block.getArgument(isElementwise ? 0 : 1);
+  for (BlockArgument argument : pass.loads) {
+    scope.known[argument] = kernel::GetOp::create(
+        b, argument.getLoc(), translator.numberType(argument), element,
+        argument.getArgNumber());
+  }
+  Value onChip = isRows() ? block.getArgument(2) : Value();
+  for (Value value : pass.restored) {
+    scope.known[value] = kernel::GetOp::create(
+        b, value.getLoc(), b.getF32Type(), onChip, slots.lookup(value));
+  }
+  for (Operation *op : pass.ops) {
+    // A result that is only narrowed for memory is narrowed by the store.
+    bool isForMemory =
+        isa<arith::TruncFOp>(op) && isHalf(elementTypeOf(op->getResult(0))) &&
+        llvm::all_of(op->getUsers(), llvm::IsaPred<func::ReturnOp>) &&
+        elementTypeOf(op->getOperand(0)).isF32();
+    if (!isForMemory && !use(op->getResult(0), scope)) {
+      return failure();
+    }
+  }
+  for (auto [number, op] : llvm::enumerate(pass.reductions)) {
+    ReduceOp reduce = op;
+    Value value = use(reduce.getInput(), scope);
+    if (!value) {
+      return failure();
+    }
+    bool isSum = reduce.getKind() == ReduceKind::Sum;
+    Value contribution =
+        isSum ? translator.convert(reduce.getLoc(), value, b.getF64Type())
+              : value;
+    kernel::SetOp::create(b, reduce.getLoc(), block.getArguments().back(),
+                          number, contribution);
+  }
+  for (unsigned result : pass.stores) {
+    Value value = useResult(result, scope);
+    if (!value) {
+      return failure();
+    }
+    kernel::SetOp::create(b, value.getLoc(), element, numInputs + result,
+                          value);
+  }
+  for (Value kept : pass.kept) {
+    Value value = use(kept, scope);
+    if (!value) {
+      return failure();
+    }
+    kernel::SetOp::create(b, kept.getLoc(), onChip, slots.lookup(kept), value);
+  }
+  return success();
+}
+
+LogicalResult FusedLowering::fillFinish() {
+  Block &block = finish.method.getBody().front();
+  b.setInsertionPointToEnd(&block);
+  kernel::Place place =
+      isRows() ? kernel::Place::OfRow : kernel::Place::OfColumn;
+  for (auto [number, value] : llvm::enumerate(terminator().getOperands())) {
+    if (isVaryingType(value.getType())) {
+      continue;
+    }
+    Value result = useResult(number, finish);
+    if (!result) {
+      return failure();
+    }
+    kernel::StoreOp::create(b, value.getLoc(), place, block.getArgument(0),
+                            numInputs + number, block.getArgument(1), result,
+                            elementTypeOf(value));
+  }
+  return success();
+}
+
+void FusedLowering::forEachField(function_ref<void(Value)> visit) {
+  auto visitField = [&](Value value) {
+    if (fields.contains(value)) {
+      visit(value);
+    }
+  };
+  llvm::for_each(body.getArguments(), visitField);
+  for (Operation &op : body.without_terminator()) {
+    llvm::for_each(op.getResults(), visitField);
+  }
+}
+
+void FusedLowering::sortFields() {
+  forEachField([&](Value value) {
+    fields[value]->moveBefore(&classOp.getBody().front(),
+                              classOp.getBody().front().end());
+  });
+}
+
+LogicalResult FusedLowering::fillStage(Scope &scope) {
+  Values assigned;
+  forEachField([&](Value value) {
+    if (stages.lookup(value) == scope.stage) {
+      assigned.push_back(value);
+    }
+  });
+  if (!scope.method) {
+    assert(assigned.empty() && "nothing is known after a pass without "
+                               "reductions that was not before");
+    return success();
+  }
+  b.setInsertionPointToEnd(&scope.method.getBody().front());
+  for (Value value : assigned) {
+    Value result = use(value, scope);
+    if (!result) {
+      return failure();
+    }
+    StringRef field = fields[value].getSymName();
+    kernel::AssignOp::create(b, value.getLoc(), field, result);
+    // What follows reads the field rather than a second name for it.
+    scope.known[value] =
+        kernel::ReadOp::create(b, value.getLoc(), result.getType(), field);
+  }
+  return success();
+}
+
+LogicalResult FusedLowering::run() {
+  if (failed(verify())) {
+    return failure();
+  }
+  numInputs = llvm::count_if(source.getArgumentTypes(),
+                             llvm::IsaPred<RankedTensorType>);
+  bool isElementwise = schedule == Schedule::Elementwise;
+  isElementwise ? analyzeElementwise() : analyzePasses();
+
+  StringRef header = isElementwise ? "Elementwise.cuh"
+                     : isRows()    ? "Rows.cuh"
+                                   : "Columns.cuh";
+  kernel::IncludeOp::create(b, source.getLoc(), header);
+  declareClass();
+  for (unsigned i = 0; i < passes.size(); ++i) {
+    if (failed(fillPass(i))) {
+      return failure();
+    }
+  }
+  if (!isElementwise && failed(fillFinish())) {
+    return failure();
+  }
+  // Later stages ask earlier ones for fields.
+  for (Scope &scope : llvm::reverse(reducedScopes)) {
+    if (failed(fillStage(scope))) {
+      return failure();
+    }
+  }
+  if (failed(fillStage(constructor))) {
+    return failure();
+  }
+  sortFields();
+  b.setInsertionPointAfter(classOp);
+  createKernelEntry();
+  return success();
+}
+
+LogicalResult FusedLowering::runAsEpilogue() {
+  if (failed(verify())) {
+    return failure();
+  }
+  numInputs = 2;
+  analyzeElementwise();
+  createClass("Update");
+  MLIRContext *context = b.getContext();
+  Value product = source.getArgument(0), parameter = source.getArgument(1);
+  Type type = translator.numberType(parameter);
+  constructor = {createMethod(kernel::MethodKind::Constructor,
+                              {kernel::ScalarsType::get(context)}, {"scalars"}),
+                 0};
+  Scope scope = {createMethod(kernel::MethodKind::Call,
+                              {type, translator.numberType(product)},
+                              {"parameter", "product"}),
+                 -1};
+  scope.method.setResultType(type);
+  Block &block = scope.method.getBody().front();
+  scope.known = {{parameter, block.getArgument(0)},
+                 {product, block.getArgument(1)}};
+  b.setInsertionPointToEnd(&block);
+  Value result = useResult(0, scope);
+  if (!result) {
+    return failure();
+  }
+  kernel::ReturnOp::create(b, result.getLoc(), result);
+  if (failed(fillStage(constructor))) {
+    return failure();
+  }
+  sortFields();
+  b.setInsertionPointAfter(classOp);
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Products and transposes
+//===----------------------------------------------------------------------===//
+
+static LogicalResult lowerProduct(func::FuncOp source, MatmulOp op,
+                                  OpBuilder &b) {
+  Type type = op.getLhs().getType().getElementType();
+  if (!isHalf(type)) {
+    return op.emitOpError() << "expects operands of bf16 or f16 on CUDA, but "
+                               "got "
+                            << type;
+  }
+  Location loc = op.getLoc();
+  MLIRContext *context = b.getContext();
+  kernel::IncludeOp::create(b, loc, "Gemm.cuh");
+  // The depth is contiguous in the rows of the left operand as it is, and in
+  // those of the right one if it is transposed.
+  using kernel::Contiguous;
+  auto loop = kernel::TileProductAttr::get(
+      context, type,
+      op.getTransposeA() ? Contiguous::Extent : Contiguous::Depth,
+      op.getTransposeB() ? Contiguous::Depth : Contiguous::Extent);
+  bool hasAddend = static_cast<bool>(op.getAddend());
+  Attribute epilogue =
+      kernel::StoreTileAttr::get(context, type, op.getSymmetric(), hasAddend);
+  if (FlatSymbolRefAttr name = op.getEpilogueAttr()) {
+    auto update =
+        SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(source, name);
+    if (!update || update.isDeclaration()) {
+      return op.emitOpError()
+             << "expects its epilogue " << name << " in the module";
+    }
+    if (failed(FusedLowering(update, b).runAsEpilogue())) {
+      return failure();
+    }
+    epilogue = kernel::ApplyTileAttr::get(
+        context, type, op.getParam().getType().getElementType(), hasAddend,
+        FlatSymbolRefAttr::get(context, "Update"));
+    update.erase();
+  }
+  kernel::AliasOp::create(b, loc, "Loop", loop);
+  kernel::AliasOp::create(b, loc, "Epilogue", epilogue);
+  createEntry(
+      b, loc, source.getName(), defaultBounds,
+      {kernel::ProductsType::get(context), kernel::ScalarsType::get(context)},
+      {"list", "scalars"}, kernel::Driver::Product,
+      {FlatSymbolRefAttr::get(context, "Loop"),
+       FlatSymbolRefAttr::get(context, "Epilogue")});
+  return success();
+}
+
+static LogicalResult lowerTranspose(func::FuncOp source, TransposeOp op,
+                                    OpBuilder &b) {
+  kernel::IncludeOp::create(b, op.getLoc(), "Transpose.cuh");
+  createMatrixEntry(b, op.getLoc(), source.getName(), transposeBounds,
+                    /*numOperands=*/2, kernel::Driver::Transpose,
+                    TypeAttr::get(op.getInput().getType().getElementType()));
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
+
+/// The only op of this kind in a function, or null.
+template <typename OpT> static OpT getOnly(func::FuncOp function) {
+  if (function.isDeclaration()) {
+    return {};
+  }
+  auto ops = function.getOps<OpT>();
+  return llvm::hasSingleElement(ops) ? *ops.begin() : OpT();
+}
+
+static LogicalResult lowerKernel(func::FuncOp source, OpBuilder &b) {
+  if (auto product = getOnly<MatmulOp>(source)) {
+    return lowerProduct(source, product, b);
+  }
+  if (auto transpose = getOnly<TransposeOp>(source)) {
+    return lowerTranspose(source, transpose, b);
+  }
+  return FusedLowering(source, b).run();
+}
+
+namespace {
+struct LowerToKernelPass : impl::LowerToKernelBase<LowerToKernelPass> {
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    SmallVector<func::FuncOp> sources;
+    llvm::SmallPtrSet<Operation *, 2> epilogues;
+    for (func::FuncOp function : module.getOps<func::FuncOp>()) {
+      auto product = getOnly<MatmulOp>(function);
+      if (product && product.getEpilogueAttr()) {
+        epilogues.insert(
+            SymbolTable::lookupSymbolIn(module, product.getEpilogueAttr()));
+      }
+      if (product || getOnly<TransposeOp>(function) ||
+          getKernelSchedule(function)) {
+        sources.push_back(function);
+      }
+    }
+    llvm::erase_if(sources, [&](func::FuncOp function) {
+      return epilogues.contains(function);
+    });
+    if (sources.size() != 1) {
+      module.emitError() << "expects a module with one kernel, but got "
+                         << sources.size();
+      return signalPassFailure();
+    }
+    OpBuilder builder(sources[0]);
+    if (failed(lowerKernel(sources[0], builder))) {
+      return signalPassFailure();
+    }
+    sources[0].erase();
+  }
+};
+} // namespace
+
+} // namespace kaon::cuda
