@@ -20,7 +20,18 @@ config.test_exec_root = str(build / "test/lit")
 config.environment["FILECHECK_OPTS"] = "--enable-var-scope"
 
 lit.llvm.initialize(lit_config, config)
-tools = ["kaon-opt", "kaon-translate", "kaon-lsp-server", "kaon-reduce", "FileCheck", "not", "count", "split-file", "mlir-tblgen", "llc"]
+tools = [
+    "kaon-opt",
+    "kaon-translate",
+    "kaon-lsp-server",
+    "kaon-reduce",
+    "FileCheck",
+    "not",
+    "count",
+    "split-file",
+    "mlir-tblgen",
+    "llc",
+]
 lit.llvm.llvm_config.add_tool_substitutions(tools, [str(build / "bin"), config.llvm_tools_dir])
 lit.llvm.llvm_config.add_tool_substitutions(
     [ToolSubst("%python", command=shlex.quote(config.python), unresolved="fatal")], []
