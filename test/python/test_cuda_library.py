@@ -202,6 +202,18 @@ def test_products_use_the_intended_instructions(architecture: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_epilogues_load_a_row_before_they_compute(architecture: str) -> None:
+    for name, text in entries("ProductKernels.cuh", architecture).items():
+        # Per row of a thread four pairs of the addend, and eight elements of the parameter.
+        loads = (4 if "_add" in name or "_apply" in name else 0) + (8 if "_apply" in name else 0)
+        epilogue = text.rpartition("cp.async.wait_group")[2]
+        opcodes = re.findall(r"\b(ld\.global|mul\.rn|st\.)", epilogue)
+        runs = re.findall(r"l+", "".join(opcode[0] for opcode in opcodes))
+        if loads > 0:
+            assert sum(len(run) >= loads for run in runs) >= 8, name
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_bandwidth_bound_kernels_access_16_bytes(architecture: str) -> None:
     for file in BANDWIDTH_BOUND:
         for name, text in entries(file, architecture).items():

@@ -44,27 +44,47 @@ public:
     }
   }
 
-  /// Scales the sums of elements (row, column) and (row, column + 1), where
-  /// `column` is even. Elements outside of the result get any value.
-  KAON_DEVICE void apply(int row, int column, float &left, float &right) const {
-    left = mulRn(alpha, left);
-    right = mulRn(alpha, right);
+  /// Scales the sums of a row that WarpTile::forEachRow visits; `row` and
+  /// `column` are those of the result. Elements outside of it get any value.
+  template <typename ElementOf>
+  KAON_DEVICE void apply(int row, int column, ElementOf elementOf) const {
+    // All loads come first, so that they overlap.
+    u32 addends[WarpTile::columnBlocks] = {};
     if constexpr (addend == Addend::matrix) {
-      if (row < m && column < n) {
-        // The right element may be the row's padding, which can be read.
-        u32 pair = *reinterpret_cast<const u32 *>(
-            c + static_cast<i64>(row) * pitch + column);
-        left = fmaRn(beta, toFloat(T{static_cast<u16>(pair)}), left);
-        right = fmaRn(beta, toFloat(T{static_cast<u16>(pair >> 16)}), right);
+#pragma unroll
+      for (int j = 0; j < WarpTile::columnBlocks; ++j) {
+        addends[j] = loadAddends(row, column + j * 8);
       }
     }
-    if constexpr (diagonal == Diagonal::add) {
-      left = row == column ? addRn(left, gamma) : left;
-      right = row == column + 1 ? addRn(right, gamma) : right;
+#pragma unroll
+    for (int j = 0; j < WarpTile::columnBlocks; ++j) {
+      scale(elementOf(j, 0), addends[j], row == column + j * 8);
+      scale(elementOf(j, 1), addends[j] >> 16, row == column + j * 8 + 1);
     }
   }
 
 private:
+  /// The elements of C at (row, column) and (row, column + 1), where `column`
+  /// is even: the right one may be the row's padding, which can be read.
+  KAON_DEVICE u32 loadAddends(int row, int column) const {
+    if (row >= m || column >= n) {
+      return 0;
+    }
+    return *reinterpret_cast<const u32 *>(c + static_cast<i64>(row) * pitch +
+                                          column);
+  }
+
+  /// `addendBits` holds the element of C in its lower half.
+  KAON_DEVICE void scale(float &sum, u32 addendBits, bool isDiagonal) const {
+    sum = mulRn(alpha, sum);
+    if constexpr (addend == Addend::matrix) {
+      sum = fmaRn(beta, toFloat(T{static_cast<u16>(addendBits)}), sum);
+    }
+    if constexpr (diagonal == Diagonal::add) {
+      sum = isDiagonal ? addRn(sum, gamma) : sum;
+    }
+  }
+
   float alpha, beta, gamma;
   const T *c;
   i64 pitch;
@@ -88,8 +108,10 @@ struct StoreTile {
     int firstRow = tile.row * tileSize, firstColumn = tile.column * tileSize;
     ScaledSum<T, addend, diagonal> scale(product, scalars);
     T *staged = reinterpret_cast<T *>(shared);
-    sums.forEachPair([&](int row, int column, float &left, float &right) {
-      scale.apply(firstRow + row, firstColumn + column, left, right);
+    sums.forEachRow([&](int row, int column, auto elementOf) {
+      scale.apply(firstRow + row, firstColumn + column, elementOf);
+    });
+    sums.forEachPair([&](int row, int column, float left, float right) {
       *reinterpret_cast<u32 *>(staged + row * stagedPitch + column) =
           packPair(narrow<T>(left).bits, narrow<T>(right).bits);
     });
@@ -159,20 +181,33 @@ struct ApplyTile {
     auto *parameter = asGlobal(static_cast<Parameter *>(product.d));
     i64 pitch = product.pitchD;
     int m = product.m, n = product.n;
-    sums.forEachPair([&](int tileRow, int tileColumn, float left, float right) {
+    sums.forEachRow([&](int tileRow, int tileColumn, auto elementOf) {
       int row = tile.row * tileSize + tileRow;
       int column = tile.column * tileSize + tileColumn;
       if (row >= m) {
         return;
       }
-      scale.apply(row, column, left, right);
+      // All loads of a row come before its stores, so that they overlap.
       Parameter *w = parameter + row * pitch + column;
-      if (column < n) {
-        w[0] = narrow<Parameter>(update(toFloat(w[0]), left));
-      }
-      if (column + 1 < n) {
-        w[1] = narrow<Parameter>(update(toFloat(w[1]), right));
-      }
+      float values[WarpTile::columnBlocks][2];
+      auto forEachElement = [&](auto visit) {
+#pragma unroll
+        for (int j = 0; j < WarpTile::columnBlocks; ++j) {
+#pragma unroll
+          for (int side = 0; side < 2; ++side) {
+            if (column + j * 8 + side < n) {
+              visit(w[j * 8 + side], values[j][side], elementOf(j, side));
+            }
+          }
+        }
+      };
+      forEachElement([](const Parameter &stored, float &value, float) {
+        value = toFloat(stored);
+      });
+      scale.apply(row, column, elementOf);
+      forEachElement([&](Parameter &stored, float value, float product) {
+        stored = narrow<Parameter>(update(value, product));
+      });
     });
   }
 };

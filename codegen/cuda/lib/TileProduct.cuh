@@ -112,17 +112,27 @@ struct WarpTile {
   /// Calls `visit(row, column, left, right)` for all pairs of neighbouring
   /// elements that this thread holds; positions are within the tile.
   template <typename Visit> KAON_DEVICE void forEachPair(Visit visit) {
+    forEachRow([&](int row, int column, auto elementOf) {
+#pragma unroll
+      for (int j = 0; j < columnBlocks; ++j) {
+        visit(row, column + j * 8, elementOf(j, 0), elementOf(j, 1));
+      }
+    });
+  }
+
+  /// Calls `visit(row, column, elementOf)` for all rows of which this thread
+  /// holds elements: elementOf(j, side), for every column block j and both
+  /// sides, is the one in column `column + j * 8 + side`.
+  template <typename Visit> KAON_DEVICE void forEachRow(Visit visit) {
     int lane = static_cast<int>(threadIndex()) % warpSize;
     int row = firstRow() + lane / 4, column = firstColumn() + lane % 4 * 2;
 #pragma unroll
     for (int i = 0; i < rowBlocks; ++i) {
 #pragma unroll
-      for (int j = 0; j < columnBlocks; ++j) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          visit(row + i * 16 + half * 8, column + j * 8, sums[i][j][2 * half],
-                sums[i][j][2 * half + 1]);
-        }
+      for (int half = 0; half < 2; ++half) {
+        visit(row + i * 16 + half * 8, column, [&](int j, int side) -> float & {
+          return sums[i][j][2 * half + side];
+        });
       }
     }
   }
