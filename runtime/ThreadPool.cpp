@@ -95,6 +95,8 @@ static void writeFloatControl(uint32_t control) {
 std::atomic<ThreadPool *> ThreadPool::current{nullptr};
 std::atomic<bool> ThreadPool::isShutDown{false};
 std::atomic<int> ThreadPool::threadLimit{0};
+std::atomic<ThreadPool::Parallel> ThreadPool::lent{nullptr};
+std::atomic<bool> ThreadPool::isForked{false};
 
 int ThreadPool::numProcessors() {
   // The system refuses a set with fewer places than it has processors, which
@@ -131,6 +133,13 @@ void ThreadPool::setLimit(int threads) {
   }
 }
 
+void ThreadPool::lend(Parallel parallel) {
+  instance(); // sets the handler of forks
+  if (!isForked.load(std::memory_order_relaxed)) {
+    lent.store(parallel, std::memory_order_relaxed);
+  }
+}
+
 ThreadPool &ThreadPool::instance() {
   if (ThreadPool *pool = current.load(std::memory_order_acquire)) {
     return *pool;
@@ -147,8 +156,11 @@ ThreadPool &ThreadPool::instance() {
   if (!areHandlersSet.exchange(true)) {
     // The child forgets the parent's pool without touching it: its mutexes may
     // be locked by threads that do not exist any more.
-    pthread_atfork(nullptr, nullptr,
-                   [] { current.store(nullptr, std::memory_order_relaxed); });
+    pthread_atfork(nullptr, nullptr, [] {
+      current.store(nullptr, std::memory_order_relaxed);
+      isForked.store(true, std::memory_order_relaxed);
+      lent.store(nullptr, std::memory_order_relaxed);
+    });
     std::atexit([] {
       isShutDown.store(true);
       if (ThreadPool *last = current.load()) {
@@ -252,6 +264,20 @@ void ThreadPool::work() {
   }
 }
 
+void ThreadPool::lentMain(void *data) {
+  auto *pool = static_cast<ThreadPool *>(data);
+  if (pthread_equal(pthread_self(), pool->caller)) {
+    return pool->participate(0);
+  }
+  int slot = pool->lastSlot.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (slot < pool->numSlots) {
+    uint32_t own = readFloatControl();
+    writeFloatControl(pool->floatControl);
+    pool->participate(slot);
+    writeFloatControl(own);
+  }
+}
+
 void ThreadPool::participate(int slot) {
   for (int i = 0; i < numShares; ++i) {
     Share &share = shares[(slot + i) % numShares];
@@ -266,8 +292,12 @@ void ThreadPool::participate(int slot) {
 }
 
 ThreadPool::Session::Session(int wanted)
-    : pool(&instance()), lock(pool->sessionMutex) {
+    : pool(&instance()), parallel(lent.load(std::memory_order_relaxed)),
+      lock(pool->sessionMutex) {
   threads = std::clamp(wanted, 1, limit());
+  if (parallel) {
+    return;
+  }
   pool->startWorkers(threads - 1);
   threads = std::min(threads, static_cast<int>(pool->workers.size()) + 1);
 }
@@ -287,7 +317,6 @@ void ThreadPool::Session::run(int64_t total, int64_t grain, Body body,
   pool->context = context;
   pool->grain = grain;
   pool->floatControl = readFloatControl();
-  pool->left.store(0, std::memory_order_relaxed);
 
   int64_t numPieces = (total - 1) / grain + 1;
   int64_t mostThreads = std::min<int64_t>(threads, numPieces);
@@ -302,7 +331,18 @@ void ThreadPool::Session::run(int64_t total, int64_t grain, Body body,
     share.end = std::min(position, total);
   }
   pool->numShares = static_cast<int>(numShares);
-  uint64_t mostHelpers = static_cast<uint64_t>(mostThreads) - 1;
+  if (!parallel) {
+    return runOnWorkers(static_cast<uint64_t>(mostThreads) - 1);
+  }
+  pool->caller = pthread_self();
+  pool->numSlots = static_cast<int>(mostThreads);
+  pool->lastSlot.store(0, std::memory_order_relaxed);
+  // Always as many threads: OpenMP ends and starts some if the number changes.
+  parallel(lentMain, pool, static_cast<unsigned>(threads), /*flags=*/0);
+}
+
+void ThreadPool::Session::runOnWorkers(uint64_t mostHelpers) {
+  pool->left.store(0, std::memory_order_relaxed);
   uint64_t previous = generation(pool->state.load(std::memory_order_relaxed));
   pool->state.store(openState(previous + 1, mostHelpers),
                     std::memory_order_seq_cst);

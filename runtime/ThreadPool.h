@@ -12,6 +12,10 @@
 // Python threads that step two optimizers take turns. A forked child starts
 // with a pool of its own, because threads do not survive a fork.
 //
+// A process may lend threads that it computes on besides, such as those of
+// OpenMP. These spin for milliseconds after their last work, and workers next
+// to them would have to share the processors with them.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef KAON_RUNTIME_THREADPOOL_H
@@ -33,6 +37,11 @@ public:
   /// the same time and lies below the number of threads of the session; the
   /// caller's is 0.
   using Body = void (*)(void *context, int64_t begin, int64_t end, int slot);
+
+  /// Calls `function` with `data` on the calling thread and on up to `threads -
+  /// 1` others, and returns when all have returned: OpenMP's `GOMP_parallel`.
+  using Parallel = void (*)(void (*function)(void *data), void *data,
+                            unsigned threads, unsigned flags);
 
   /// How threads divide a job.
   enum class Claim {
@@ -81,7 +90,11 @@ public:
     }
 
   private:
+    /// Runs the job on the calling thread and up to `mostHelpers` workers.
+    void runOnWorkers(uint64_t mostHelpers);
+
     ThreadPool *pool;
+    Parallel parallel;
     std::unique_lock<std::mutex> lock;
     int threads;
   };
@@ -94,6 +107,10 @@ public:
   /// those that could not be started before may be tried again. Waits for a
   /// running session.
   static void setLimit(int threads);
+
+  /// Lends threads to the sessions that begin from now on; null ends that.
+  /// Ignored in a forked child, where they do not exist.
+  static void lend(Parallel parallel);
 
   /// Processors that the process may run on, at most maxThreads.
   static int numProcessors();
@@ -108,6 +125,8 @@ private:
 
   static ThreadPool &instance();
   static void *workerMain(void *pool);
+  /// What lent threads run.
+  static void lentMain(void *pool);
 
   void work();
   void participate(int slot);
@@ -119,6 +138,8 @@ private:
   /// Set when the process ends; work is then done by the calling thread.
   static std::atomic<bool> isShutDown;
   static std::atomic<int> threadLimit;
+  static std::atomic<Parallel> lent;
+  static std::atomic<bool> isForked;
 
   const int spinRounds;
   std::mutex sessionMutex;
@@ -133,6 +154,11 @@ private:
   int64_t grain = 1;
   int numShares = 0;
   uint32_t floatControl = 0;
+  /// Where threads are lent: whose slot is 0, how many slots there are, and the
+  /// last one taken.
+  pthread_t caller{};
+  int numSlots = 1;
+  std::atomic<int> lastSlot{0};
 
   /// Items that slots claim from: one share for all, or one for each to begin
   /// with. On cache lines of their own, because whoever claims writes.

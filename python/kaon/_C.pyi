@@ -328,4 +328,7 @@ class CudaExecutor:
 def set_pool_threads(threads: int) -> None:
     """How many threads steps may use in this process, the caller's included; 0 for one per processor."""
 
+def lend_threads(parallel: int) -> None:
+    """Let steps run on the process's own threads: the address of OpenMP's ``GOMP_parallel``; 0 ends that."""
+
 def pool_threads() -> int: ...

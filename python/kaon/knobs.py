@@ -213,6 +213,7 @@ class Runtime(KnobGroup):
         None,
         "threads of a step (default: torch.get_num_threads() under kaon.optim, else one per available core)",
     )
+    torch_threads = Knob("KAON_TORCH_THREADS", _flag, True, "off: steps run on threads of their own, not on torch's")
 
 
 class Cuda(KnobGroup):

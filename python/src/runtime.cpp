@@ -199,6 +199,15 @@ void bindRuntime(py::module_ &m) {
         "How many threads steps may use at most in this process, the calling "
         "one included; 0 restores the number of "
         "processors. Waits for a running step.");
+  m.def(
+      "lend_threads",
+      [](uintptr_t parallel) {
+        ThreadPool::lend(reinterpret_cast<ThreadPool::Parallel>(parallel));
+      },
+      py::arg("parallel"),
+      "Lets steps run on threads of the process's own: `parallel` is the "
+      "address of OpenMP's GOMP_parallel or a function like it; 0 ends that. "
+      "Ignored in a forked child.");
   m.def("pool_threads", &ThreadPool::limit,
         "How many threads steps may use at most in this process.");
 }

@@ -1,7 +1,7 @@
 //===-- ThreadPoolTest.cpp - the process's worker threads -----------------===//
 //
-// Coverage of ranges, sessions from several threads, idleness, forks, limits
-// and the floating point environment.
+// Coverage of ranges, sessions from several threads, idleness, forks, limits,
+// lent threads and the floating point environment.
 //
 //===----------------------------------------------------------------------===//
 
@@ -39,7 +39,10 @@ namespace {
 class ThreadPoolTest : public ::testing::Test {
 protected:
   void SetUp() override { ThreadPool::setLimit(4); }
-  void TearDown() override { ThreadPool::setLimit(0); }
+  void TearDown() override {
+    ThreadPool::lend(nullptr);
+    ThreadPool::setLimit(0);
+  }
 };
 
 /// Sum of the squares below `count`, computed on `threads` threads.
@@ -63,6 +66,24 @@ int64_t expectedSquares(int64_t count) {
 /// Places that an affinity set must have for the system to fill it in; 0 stands
 /// for what the system itself wants.
 std::atomic<size_t> neededPlaces{0};
+
+/// Threads that a process might lend, started anew for each job.
+std::atomic<int> timesLent{0};
+std::atomic<unsigned> threadsLent{0};
+
+void lendThreads(void (*function)(void *), void *data, unsigned threads,
+                 unsigned) {
+  ++timesLent;
+  threadsLent = threads;
+  std::vector<std::thread> others;
+  for (unsigned i = 1; i < threads; ++i) {
+    others.emplace_back(function, data);
+  }
+  function(data);
+  for (std::thread &other : others) {
+    other.join();
+  }
+}
 
 double processorSeconds() {
   timespec time;
@@ -255,6 +276,63 @@ TEST_F(ThreadPoolTest, ThreadsFinishTheSharesOfOthers) {
   EXPECT_EQ(done, 100);
 }
 
+TEST_F(ThreadPoolTest, RunsOnLentThreads) {
+  ThreadPool::lend(lendThreads);
+  timesLent = 0;
+  for (int round = 0; round < 50; ++round) {
+    ThreadPool::Session session(3);
+    ASSERT_EQ(session.numThreads(), 3);
+    std::thread::id caller = std::this_thread::get_id();
+    std::atomic<int> busy[3] = {};
+    std::atomic<int> visits{0};
+    session.run(
+        30, 1,
+        [&](int64_t, int64_t, int slot) {
+          ASSERT_LT(slot, 3);
+          EXPECT_EQ(slot == 0, std::this_thread::get_id() == caller);
+          EXPECT_EQ(busy[slot].exchange(1), 0);
+          std::this_thread::yield();
+          busy[slot] = 0;
+          ++visits;
+        },
+        ThreadPool::Claim::InShares);
+    EXPECT_EQ(visits, 30);
+    EXPECT_EQ(threadsLent, 3u);
+    // No more threads than pieces take part, but as many are asked for.
+    visits = 0;
+    session.run(2, 1, [&](int64_t, int64_t, int slot) {
+      EXPECT_LT(slot, 2);
+      ++visits;
+    });
+    EXPECT_EQ(visits, 2);
+    EXPECT_EQ(threadsLent, 3u);
+  }
+  EXPECT_EQ(timesLent, 100);
+  ThreadPool::lend(nullptr);
+  EXPECT_EQ(sumSquares(3, 1000, 1), expectedSquares(1000));
+  EXPECT_EQ(timesLent, 100);
+}
+
+TEST_F(ThreadPoolTest, LentThreadsDoNotOutliveAFork) {
+  ThreadPool::lend(lendThreads);
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    timesLent = 0;
+    bool isRight = sumSquares(4, 1000, 1) == expectedSquares(1000);
+    ThreadPool::lend(lendThreads);
+    isRight &= sumSquares(4, 1000, 1) == expectedSquares(1000);
+    _exit(isRight && timesLent == 0 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+      << "status " << status;
+  timesLent = 0;
+  EXPECT_EQ(sumSquares(4, 1000, 1), expectedSquares(1000));
+  EXPECT_EQ(timesLent, 1);
+}
+
 TEST_F(ThreadPoolTest, StaysCorrectOverManyShortJobs) {
   for (int i = 0; i < 3000; ++i) {
     ASSERT_EQ(sumSquares(4, 100 + i % 7, 5), expectedSquares(100 + i % 7));
@@ -361,6 +439,37 @@ TEST_F(ThreadPoolTest, EndsWithTheProcess) {
 }
 
 #if defined(__SSE__)
+TEST_F(ThreadPoolTest, LentThreadsRoundLikeTheCallerForTheJobOnly) {
+  static std::atomic<int> restored;
+  restored = 0;
+  ThreadPool::lend(
+      +[](void (*function)(void *), void *data, unsigned, unsigned) {
+        std::thread other([&] {
+          unsigned before = _mm_getcsr();
+          function(data);
+          restored = _mm_getcsr() == before ? 1 : -1;
+        });
+        function(data);
+        other.join();
+      });
+  unsigned original = _mm_getcsr();
+  _mm_setcsr(original | 0x8040u);
+  std::atomic<int> arrived{0};
+  std::atomic<unsigned> seen[2] = {};
+  ThreadPool::Session session(2);
+  session.run(2, 1, [&](int64_t, int64_t, int slot) {
+    seen[slot] = _mm_getcsr() & 0x8040u;
+    ++arrived;
+    while (arrived < 2) {
+      std::this_thread::yield();
+    }
+  });
+  _mm_setcsr(original);
+  EXPECT_EQ(seen[0], 0x8040u);
+  EXPECT_EQ(seen[1], 0x8040u);
+  EXPECT_EQ(restored, 1);
+}
+
 TEST_F(ThreadPoolTest, WorkersRoundLikeTheCaller) {
   ThreadPool::warmUp(2);
   unsigned original = _mm_getcsr();

@@ -17,6 +17,7 @@ from torch.autograd.graph import increment_version
 
 from .bindings import Binding, Refresh
 from .checkpoint import update_count
+from .openmp import lend_threads
 from .parameters import PARAMETER_DTYPES, Route, compute_dtype, gradient_dtype
 
 if TYPE_CHECKING:
@@ -347,6 +348,8 @@ class Program:
                 self._compiled = driver.interpret_program(self._entries)
             else:
                 threads = self._threads or knobs.runtime.num_threads or torch.get_num_threads()
+                if knobs.runtime.torch_threads and threads == torch.get_num_threads():
+                    lend_threads()
                 self._compiled = driver.compile_program(self._entries, threads)
         return self._compiled
 
