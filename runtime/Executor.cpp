@@ -179,7 +179,7 @@ void Executor::scheduleGroup(const Phase &phase, const PhaseBucket &bucket,
   for (size_t i = 0; i < sequence.launches.size(); ++i) {
     const Launch &launch = sequence.launches[i];
     schedule.launches.push_back(
-        {&launch, schedule.matrices.size(), group.size()});
+        {&launch, &sequence, schedule.matrices.size(), group.size()});
     for (size_t slot = 0; slot < group.size(); ++slot) {
       int32_t position = group[slot];
       const Evaluation &evaluation =

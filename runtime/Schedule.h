@@ -48,6 +48,7 @@ struct ScheduledMatrix {
 
 struct ScheduledLaunch {
   const Launch *launch;
+  const Sequence *sequence; // that it is of
   size_t firstMatrix;
   size_t numMatrices;
 };

@@ -739,14 +739,39 @@ int64_t StepPlan::requiredWorkspaceBytes() const {
   return bytes;
 }
 
+bool StepPlan::shareLaunch(const Sequence &first,
+                           const Sequence &second) const {
+  if (target != Target::Cuda || first.launches.size() != 1 ||
+      second.launches.size() != 1) {
+    return false;
+  }
+  const Launch &a = first.launches[0], &b = second.launches[0];
+  auto usesWorkspace = [](const Launch &launch) {
+    return std::any_of(launch.operands.begin(), launch.operands.end(),
+                       [](const Operand &operand) {
+                         return operand.kind == BufferKind::Workspace;
+                       });
+  };
+  return a.kernel == b.kernel && a.sharedBytes == b.sharedBytes &&
+         !usesWorkspace(a) && !usesWorkspace(b);
+}
+
 Cost StepPlan::cost(int64_t phase) const {
   Cost cost;
+  const Sequence *previous = nullptr;
   for (const Bucket &bucket : phases[phase]) {
-    int64_t numMembers = static_cast<int64_t>(bucket.members.size());
-    for (const Launch &launch : sequences[bucket.sequence].launches) {
+    const Sequence &sequence = sequences[bucket.sequence];
+    auto numMembers = static_cast<int64_t>(bucket.members.size());
+    for (const Launch &launch : sequence.launches) {
       cost.flops += launch.flops * numMembers;
       cost.bytes += launch.bytes * numMembers;
-      cost.launches += ceilDiv(numMembers, bucket.concurrent);
+    }
+    for (int64_t group = 0; group < ceilDiv(numMembers, bucket.concurrent);
+         ++group) {
+      bool isShared = previous && shareLaunch(*previous, sequence);
+      cost.launches +=
+          isShared ? 0 : static_cast<int64_t>(sequence.launches.size());
+      previous = &sequence;
     }
   }
   return cost;

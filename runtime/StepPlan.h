@@ -198,6 +198,12 @@ struct StepPlan {
   /// Workspace that the hungriest bucket needs; what `workspaceBytes` must be.
   int64_t requiredWorkspaceBytes() const;
 
+  /// Whether buckets of two sequences that follow each other run as one launch.
+  /// On CUDA, kernels find shapes in tables, so that one launch covers matrices
+  /// of any shapes. It takes sequences of a single launch of one kernel that
+  /// use no workspace, since what different buckets do there is not apart.
+  bool shareLaunch(const Sequence &first, const Sequence &second) const;
+
   /// The work of one step of `phase`.
   Cost cost(int64_t phase) const;
 

@@ -129,11 +129,21 @@ Result<Cubin> Cubin::read(Bytes image) {
   if (!names) {
     return malformed("a table of section names");
   }
+  if (!slice(image, header->e_phoff,
+             uint64_t(header->e_phnum) * header->e_phentsize)) {
+    return malformed("whole program headers");
+  }
   constexpr std::string_view prefix = ".nv.info.";
   for (uint64_t index = 0; index < header->e_shnum; ++index) {
     auto section = sectionAt(index);
     if (!section) {
       return malformed("as many sections as its header says");
+    }
+    auto content = section->sh_type == SHT_NOBITS
+                       ? Bytes()
+                       : slice(image, section->sh_offset, section->sh_size);
+    if (!content) {
+      return malformed("whole sections");
     }
     auto text = slice(image, names->sh_offset, names->sh_size);
     if (!text || section->sh_name >= text->size() ||
@@ -147,8 +157,7 @@ Result<Cubin> Cubin::read(Bytes image) {
     }
     CubinKernel kernel;
     kernel.name = name.substr(prefix.size());
-    auto content = slice(image, section->sh_offset, section->sh_size);
-    if (!content || !readInfo(*content, kernel)) {
+    if (!readInfo(*content, kernel)) {
       return malformed(concat("whole attributes of '", kernel.name, "'"));
     }
     cubin.kernels.push_back(std::move(kernel));

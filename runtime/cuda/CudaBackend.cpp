@@ -153,21 +153,27 @@ Status CudaBackend::build(Phase &phase, const PhaseSchedule &schedule,
                           const KaonBuffer *buffers, size_t numScalars) {
   phase.version = 0; // Of no schedule, until the tables are there.
   phase.tables.clear(numScalars);
-  for (const ScheduledLaunch &scheduled : schedule.launches) {
-    const Launch &launch = *scheduled.launch;
-    requests.clear();
-    for (const ScheduledMatrix &matrix : schedule.matricesOf(scheduled)) {
+  const std::vector<ScheduledLaunch> &launches = schedule.launches;
+  requests.clear();
+  for (size_t i = 0; i < launches.size(); ++i) {
+    const Launch &launch = *launches[i].launch;
+    for (const ScheduledMatrix &matrix : schedule.matricesOf(launches[i])) {
       requests.push_back(
-          {launch.operands, launch.sizes, launch.items,
+          {launch.operands, launch.sizes, launch.items, launch.grain,
            std::span(schedule.bindings)
                .subspan(matrix.firstBinding, launch.operands.size()),
            matrix.firstScalar});
     }
+    if (i + 1 < launches.size() &&
+        plan->shareLaunch(*launches[i].sequence, *launches[i + 1].sequence)) {
+      continue;
+    }
     const KernelPlan &kernel = plan->kernels[launch.kernel];
     KAON_RETURN_IF_ERROR(
         phase.tables.add({&kernels[launch.kernel], kernel.schedule,
-                          kernel.threads, launch.sharedBytes, launch.grain},
+                          kernel.threads, launch.sharedBytes},
                          requests, buffers));
+    requests.clear();
   }
   KAON_RETURN_IF_ERROR(phase.tables.finish());
   phase.version = schedule.version;
@@ -283,13 +289,14 @@ Status CudaBackend::buildCheck(std::span<const BoundGradient> gradients) {
         int64_t size = gradient.sizes[0] * gradient.sizes[1];
         requests.push_back({std::span(&gradient.operand, 1), gradient.sizes,
                             ceilDiv(size, cudaElementwiseGrain),
+                            cudaElementwiseGrain,
                             std::span(&gradient.binding, 1), 0, i});
       }
     }
     if (!requests.empty()) {
       KAON_RETURN_IF_ERROR(
           check->add({&finiteCheck.kernel, Schedule::Elementwise, checkThreads,
-                      0, cudaElementwiseGrain},
+                      0},
                      requests, checkedBuffers.data()));
     }
   }

@@ -101,8 +101,8 @@ void LaunchTables::addBlocks(const LaunchRequest &request,
                 request.schedule == Schedule::Columns;
   int64_t extent = matrix.sizes[request.schedule == Schedule::Columns ? 1 : 0];
   for (int64_t block = 0; block < count; ++block) {
-    int64_t first = counts ? block * request.grain : block;
-    int64_t size = counts ? std::min(request.grain, extent - first) : 1;
+    int64_t first = counts ? block * matrix.grain : block;
+    int64_t size = counts ? std::min(matrix.grain, extent - first) : 1;
     append(constants, Block{index, static_cast<uint32_t>(first),
                             static_cast<uint32_t>(size)});
   }
@@ -183,7 +183,7 @@ Status LaunchTables::add(const LaunchRequest &request,
     bool isWhole =
         request.schedule != Schedule::Elementwise || isFlat(matrix, buffers);
     int64_t blocks =
-        isWhole ? matrix.blocks : ceilDiv(matrix.sizes[1], request.grain);
+        isWhole ? matrix.blocks : ceilDiv(matrix.sizes[1], matrix.grain);
     for (int64_t row = 0; row < (isWhole ? 1 : matrix.sizes[0]); ++row) {
       addMatrix(region, matrix, row, isWhole, buffers);
       entries.push_back({&matrix, blocks});
@@ -218,6 +218,10 @@ void LaunchTables::useFlags() {
 Status LaunchTables::finish() {
   align(constants);
   align(changing);
+  if (changing.empty() && !launches.empty()) {
+    // Kernels without scalars get an address all the same.
+    changing.resize(tableAlignment);
+  }
   std::sort(strides.begin(), strides.end(),
             [](const auto &a, const auto &b) { return a.buffer < b.buffer; });
   strides.erase(std::unique(strides.begin(), strides.end(),

@@ -37,7 +37,6 @@ struct LaunchRequest {
   Schedule schedule;
   int64_t threads;
   int64_t sharedBytes;
-  int64_t grain;
 };
 
 /// One matrix of it.
@@ -45,6 +44,7 @@ struct MatrixRequest {
   std::span<const Operand> operands;
   std::span<const int64_t> sizes; // as KernelAbi.h says for the schedule
   int64_t blocks;                 // when no operand is strided
+  int64_t grain;                  // what one of them covers
   std::span<const OperandBinding> bindings;
   size_t firstScalar;
   size_t owner = 0; // who is told about its flags

@@ -431,6 +431,59 @@ TEST(StepPlanTest, CountsWork) {
   EXPECT_EQ(plan.cost(1), (Cost{3 * 2 * 2800, 3 * 28 * 2800, 6}));
 }
 
+TEST(StepPlanTest, SharesLaunchesOfBucketsOnCuda) {
+  // Three matrices of two shapes, one launch of an elementwise kernel each.
+  StepPlan plan;
+  plan.parameters = {{"a", 3, 4, ElementType::F32, ElementType::F32, {}, 0},
+                     {"b", 5, 6, ElementType::F32, ElementType::F32, {}, 0},
+                     {"c", 5, 6, ElementType::F32, ElementType::F32, {}, 0}};
+  plan.scalarSets = {{{"rate"}}};
+  plan.kernels = {{"descent", Schedule::Elementwise, 0},
+                  {"ascent", Schedule::Elementwise, 0}};
+  for (auto [rows, cols] : {std::pair(3, 4), std::pair(5, 6)}) {
+    Operand w = operand(BufferKind::Param, rows, cols),
+            g = operand(BufferKind::Grad, rows, cols);
+    Sequence sequence;
+    int32_t rate = sequence.program.argument(0);
+    sequence.launches = {
+        {0, {w, g, w}, 2, {rate}, {rows, cols}, rows, 1, 1, 1, 0}};
+    plan.sequences.push_back(sequence);
+  }
+  plan.phases = {{{0, {0}, 1}, {1, {1, 2}, 2}}};
+  ASSERT_EQ(plan.validate().message(), "");
+  EXPECT_EQ(plan.cost(0).launches, 2); // On the CPU, shapes are arguments.
+
+  plan.target = Target::Cuda;
+  for (KernelPlan &kernel : plan.kernels) {
+    kernel.threads = 256;
+  }
+  for (Sequence &sequence : plan.sequences) {
+    sequence.launches[0].items = 1;
+    sequence.launches[0].grain = cudaElementwiseGrain;
+  }
+  ASSERT_EQ(plan.validate().message(), "");
+  EXPECT_EQ(plan.cost(0).launches, 1);
+  // One at a time or together, as long as they follow each other.
+  plan.phases[0][1].concurrent = 1;
+  EXPECT_EQ(plan.cost(0).launches, 1);
+
+  Launch &second = plan.sequences[1].launches[0];
+  second.kernel = 1;
+  EXPECT_EQ(plan.cost(0).launches, 2);
+  second.kernel = 0;
+  second.sharedBytes = 1024;
+  EXPECT_EQ(plan.cost(0).launches, 2);
+  second.sharedBytes = 0;
+  // What is computed from the workspace may belong to somebody else by then.
+  second.operands[1] = operand(BufferKind::Workspace, 5, 6);
+  second.operands[1].pitch = 6;
+  EXPECT_EQ(plan.cost(0).launches, 3);
+  second.operands[1] = operand(BufferKind::Grad, 5, 6);
+  // The second launch of a sequence needs what the first has done.
+  plan.sequences[1].launches.push_back(second);
+  EXPECT_EQ(plan.cost(0).launches, 5);
+}
+
 TEST(StepPlanTest, PrintsForPeople) {
   EXPECT_EQ(
       MomentumPlan().add("w", 300, 400).add("v", 300, 400).plan.print(),
