@@ -78,6 +78,9 @@ public:
   const std::string &getPath() const { return path; }
   NvrtcVersion getVersion() const { return version; }
 
+  /// Whether code can be generated for `arch`.
+  bool supports(const std::string &arch) const { return checkArch(arch).ok(); }
+
   /// Compiles; on failure returns false and fills `failure`.
   bool compile(const CudaSource &source, CudaBinary &binary,
                CudaFailure &failure) const;

@@ -181,6 +181,9 @@ class Nvrtc:
     def path(self) -> str: ...
     @property
     def version(self) -> tuple[int, int]: ...
+    def supports(self, arch: str) -> bool:
+        """Whether code can be generated for an architecture."""
+
     def compile(
         self,
         source: str,

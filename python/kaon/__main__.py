@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from kaon import driver, knobs
 from kaon.cache import open_cache
+from kaon.cuda_target import CudaTarget
 from kaon.errors import KaonError
 from kaon.explain import (
     DEFAULT_SECTIONS,
@@ -37,6 +38,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECTIONS",
         default=",".join(DEFAULT_SECTIONS),
         help=f"comma-separated: {', '.join(SECTIONS)} (default: %(default)s)",
+    )
+
+    explained.add_argument(
+        "--arch", metavar="ARCH", help="for a GPU such as sm_80, sm_90a or sm_100a instead of the host's processor"
     )
 
     compiled = commands.add_parser("compile", help="compile for some shapes, into the cache or into a package")
@@ -93,6 +98,7 @@ def _explain(options: argparse.Namespace) -> None:
             grad_dtype=options.grad_dtype,
             constexprs=constexprs,
             sections=sections,
+            target=CudaTarget.of_arch(options.arch) if options.arch else None,
         )
         sys.stdout.write(text)
 

@@ -80,6 +80,10 @@ class CpuTarget:
         """LLVM takes the IR as it is."""
         return kernel
 
+    def support_kernels(self, plan_json: str, files: StageFiles) -> tuple[Kernel, ...]:
+        """None: the runtime checks gradients itself."""
+        return ()
+
     def load(
         self, text: str, lowered: Lowered, cache: Cache, files: StageFiles, statistics: Statistics
     ) -> CompiledProgram:

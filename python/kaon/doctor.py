@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 import importlib.metadata
 import os
 import platform
@@ -12,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from kaon import driver, knobs
+from kaon import cuda, cuda_target, driver, knobs, nvrtc
 from kaon.cache import open_cache
 
 Status = Literal["works", "absent", "broken"]
@@ -120,34 +118,29 @@ def _threads() -> Finding:
 
 def _cuda_driver() -> Finding:
     """Whether there is a GPU that answers, not merely a library of that name."""
-    name = ctypes.util.find_library("cuda")
-    if name is None:
-        return Finding("cuda driver", "absent", "no libcuda.so in the library path; not needed for the cpu target")
     try:
-        library = ctypes.CDLL(name)
-        count = ctypes.c_int()
-        code = library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count))
-    except (OSError, AttributeError) as error:
-        reason = str(error).removeprefix(f"{name}: ")  # which the loader's own message names already
-        return Finding("cuda driver", "absent", f"{name}: {reason}; not needed for the cpu target")
-    if code:
-        return Finding("cuda driver", "absent", f"{name} answers with error {code}; not needed for the cpu target")
-    return Finding("cuda driver", "works", f"{name}, {count.value} devices")
+        driver_ = cuda.open_driver()
+        devices = [driver_.device(index) for index in range(driver_.device_count)]
+    except cuda.CudaUnavailable as error:
+        return Finding("cuda driver", "absent", f"{_first_line(error)}; not needed for the cpu target")
+    version = f"CUDA {driver_.version // 1000}.{driver_.version % 1000 // 10}"
+    found = ", ".join(f"{device['name']} ({device['arch']})" for device in devices)
+    fake = ", a FAKE one: no GPU runs anything" if driver_.is_fake else ""
+    return Finding("cuda driver", "works", f"{driver_.path}, {version}: {found}{fake}")
 
 
 def _nvrtc() -> Finding:
-    for package in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"):  # as the torch of CUDA 13, of CUDA 12 brings it
-        try:
-            files = importlib.metadata.files(package) or []
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        for file in files:
-            if file.name.startswith("libnvrtc.so"):
-                return Finding("nvrtc", "works", str(file.locate()))
-    found = ctypes.util.find_library("nvrtc")
-    if found:
-        return Finding("nvrtc", "works", found)
-    return Finding("nvrtc", "absent", "no package and no libnvrtc.so has it; not needed for the cpu target")
+    try:
+        found = nvrtc.load()
+    except (nvrtc.NvrtcError, driver.DriverError) as error:
+        return Finding("nvrtc", "absent", f"{_first_line(error)}; not needed for the cpu target")
+    version = ".".join(map(str, found.version))
+    known = ", ".join(arch for arch in cuda_target.ARCHITECTURES if found.supports(arch)) or "none of ours"
+    return Finding("nvrtc", "works", f"{found.path}, {version}: {known}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(":")
 
 
 def findings() -> Iterator[Finding]:

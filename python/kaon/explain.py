@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kaon import driver, knobs
+from kaon.cache import open_cache
+from kaon.cuda_target import CudaTarget
 
 if TYPE_CHECKING:
     from kaon.compiler.update import Update
@@ -97,18 +99,24 @@ def explain(
     grad_dtype: str | None = None,
     constexprs: Mapping[str, Any] | None = None,
     sections: Sequence[str] = DEFAULT_SECTIONS,
+    target: driver.Target | None = None,
 ) -> str:
-    """The text that ``python -m kaon explain`` prints.
+    """The text that ``python -m kaon explain`` prints, for ``target`` (default: the host's processor).
 
     Raises:
+        ExplainError: the target has no such section.
         kaon.errors.LanguageError: the update is not valid for this shape.
     """
     rows, cols = shape
     entry = driver.MatrixEntry(update, rows, cols, param_dtype, grad_dtype or param_dtype, dict(constexprs or {}))
+    target = driver.CpuTarget() if target is None else target
+    foreign = [section for section in sections if section in _FOREIGN_SECTIONS[target.name]]
+    if foreign:
+        raise ExplainError(f"the {target.name} target has no section {', '.join(foreign)}")
     emitted = driver.emit([entry])
-    target = driver.CpuTarget()
     lowered = driver.lower(emitted.text, target)
-    parts = [f"{update.name} on {rows}x{cols}, parameter {param_dtype}, gradient {entry.grad_dtype}"]
+    where = target.arch if isinstance(target, CudaTarget) else "the host's processor"
+    parts = [f"{update.name} on {rows}x{cols}, parameter {param_dtype}, gradient {entry.grad_dtype}, for {where}"]
     for section in SECTIONS:
         if section not in sections:
             continue
@@ -116,14 +124,25 @@ def explain(
             parts.append(_titled("what you wrote", update.source))
         elif section == "plan":
             parts.append(_titled("what a step runs", "\n".join(describe_plan(json.loads(lowered.plan_json)))))
-        elif section == "kernels":
-            parts += [_titled(f"kernel {kernel.name}", kernel.text) for kernel in lowered.kernels]
-        elif section in ("llvm", "assembly"):
-            title = {"llvm": "LLVM IR", "assembly": "assembly"}[section]
-            parts += [_titled(f"{title} of {kernel.name}", _compiled(kernel, section)) for kernel in lowered.kernels]
+        elif section in _KERNEL_TITLES:
+            title = _KERNEL_TITLES[section]
+            texts = _kernel_texts(section, target, emitted.text, lowered)
+            parts += [_titled(f"{title} {name}", text) for name, text in texts.items()]
         else:
             parts.append(_titled(_STAGE_TITLES[section], lowered.stages[section]))
     return "\n\n".join(parts) + "\n"
+
+
+_FOREIGN_SECTIONS = {"cpu": ("cuda", "ptx", "log"), "cuda": ("llvm", "assembly")}
+
+_KERNEL_TITLES = {
+    "kernels": "kernel",
+    "cuda": "CUDA C++ of",
+    "llvm": "LLVM IR of",
+    "ptx": "PTX of",
+    "assembly": "assembly of",
+    "log": "NVRTC's log of",
+}
 
 
 _STAGE_TITLES = {
@@ -137,9 +156,19 @@ def _titled(title: str, text: str) -> str:
     return f"==== {title}\n{text.rstrip()}"
 
 
-def _compiled(kernel: driver.Kernel, section: str) -> str:
-    compiled = driver.CpuTarget().compile_text(kernel.text, section)
-    return str(compiled.llvm_ir if section == "llvm" else compiled.assembly)
+def _kernel_texts(section: str, target: driver.Target, text: str, lowered: driver.Lowered) -> dict[str, str]:
+    """By name, what ``section`` shows of every kernel."""
+    if section == "kernels":
+        return dict(lowered.sources)
+    if isinstance(target, driver.CpuTarget):
+        compiled = {kernel.name: target.compile_text(kernel.text, section) for kernel in lowered.kernels}
+        return {name: str(code.llvm_ir if section == "llvm" else code.assembly) for name, code in compiled.items()}
+    assert isinstance(target, CudaTarget)
+    if section == "cuda":
+        return {kernel.name: kernel.text for kernel in lowered.kernels}
+    files = driver.StageFiles(text, target.name)
+    images = target.compile(lowered.kernels, open_cache(), files, driver.Statistics())
+    return {name: image.ptx if section == "ptx" else image.log for name, image in images.items()}
 
 
 def describe_plan(plan: Mapping[str, Any]) -> Iterator[str]:
@@ -165,7 +194,9 @@ def _describe_sequence(plan: Mapping[str, Any], sequence: Mapping[str, Any]) -> 
         f"  {sequence['name']}: {count}, {quantity(flops, 'FLOP')}, {quantity(transferred, 'B')} read and written, "
         f"workspace {quantity(sequence['workspaceBytes'], 'B')}"
     )
-    rows = [("kernel", "schedule", "sizes", "items", "FLOP", "bytes", "reads -> writes")]
+    on_cuda = plan["target"] == "cuda"
+    shape = ("blocks x threads", "shared") if on_cuda else ("items",)
+    rows = [("kernel", "schedule", "sizes", *shape, "FLOP", "bytes", "reads -> writes")]
     for launch in launches:
         kernel = plan["kernels"][launch["kernel"]]
         operands = [_operand(operand) for operand in launch["operands"]]
@@ -175,7 +206,7 @@ def _describe_sequence(plan: Mapping[str, Any], sequence: Mapping[str, Any]) -> 
                 kernel["name"],
                 kernel["schedule"],
                 "x".join(map(str, launch["sizes"])),
-                str(launch["items"]),
+                *(_cuda_shape(kernel, launch) if on_cuda else [str(launch["items"])]),
                 quantity(launch["flops"], ""),
                 quantity(launch["bytes"], "B"),
                 f"{', '.join(read) or 'nothing'} -> {', '.join(written)}",
@@ -188,6 +219,11 @@ def _describe_sequence(plan: Mapping[str, Any], sequence: Mapping[str, Any]) -> 
         for index, line in enumerate(repeated):
             bracket = "|" if index < len(repeated) - 1 else f"| {times} times"
             yield f"    {line}" if times == 1 else f"    {line}  {bracket}"
+
+
+def _cuda_shape(kernel: Mapping[str, Any], launch: Mapping[str, Any]) -> tuple[str, str]:
+    """Blocks of one matrix and their threads, and their dynamic shared memory."""
+    return f"{launch['items']}x{kernel['threads']}", quantity(launch["sharedBytes"], "B")
 
 
 def fold(lines: Sequence[str]) -> Iterator[tuple[Sequence[str], int]]:

@@ -22,6 +22,7 @@ class InterpretedProgram:
         self.interpreter = interpreter
         self.module_text = module_text
         self.statistics = Statistics()
+        self.target = "the reference interpreter"
         self._parameters = interpreter.parameters()
         self._arguments = [interpreter.arguments(parameter.symbols[0]) for parameter in self._parameters]
 

@@ -65,13 +65,20 @@ def _byte_count(text: str) -> int:
     return int(digits) * _UNITS[unit]
 
 
+def _target(text: str) -> str:
+    lowered = text.strip().lower()
+    if lowered not in TARGETS:
+        raise ValueError(f"one of {', '.join(TARGETS)}")
+    return lowered
+
+
 def _path(text: str) -> Path:
     if not text:
         raise ValueError("a path")
     return Path(text).expanduser() if text.startswith("~") else Path(text)
 
 
-STAGES = ("dsl", "kaon", "simplified", "scheduled", "kernels", "llvm", "assembly", "plan")
+STAGES = ("dsl", "kaon", "simplified", "scheduled", "kernels", "cuda", "llvm", "ptx", "assembly", "log", "plan")
 """What can be dumped and printed, in the order of compilation; :data:`kaon.stages.STAGES` has their files."""
 
 
@@ -86,6 +93,10 @@ def _stages(text: str) -> frozenset[str]:
     if not names <= {"all", *STAGES}:
         raise ValueError(f"1, 0, or names out of {', '.join(STAGES)}")
     return names
+
+
+TARGETS = ("cpu", "cuda")
+"""What programs can be compiled for."""
 
 
 class Knob(Generic[T]):
@@ -214,13 +225,25 @@ class Runtime(KnobGroup):
         "threads of a step (default: torch.get_num_threads() under kaon.optim, else one per available core)",
     )
     torch_threads = Knob("KAON_TORCH_THREADS", _flag, True, "off: steps run on threads of their own, not on torch's")
+    target = Knob[str | None](
+        "KAON_TARGET",
+        _target,
+        None,
+        "cpu or cuda: run programs there (default: where the parameters are); cuda on the CPU needs a fake driver",
+    )
 
 
 class Cuda(KnobGroup):
-    """Where NVIDIA's libraries are."""
+    """Where NVIDIA's libraries are, and how programs run on its GPUs."""
 
     nvrtc = Knob[Path | None](
         "KAON_NVRTC", _path, None, "path of libnvrtc, the run-time compiler (default: searched, see docs/cuda.md)"
+    )
+    driver = Knob[Path | None](
+        "KAON_CUDA_DRIVER", _path, None, "path of libcuda, the driver (default: the system's libcuda.so.1)"
+    )
+    graphs = Knob(
+        "KAON_CUDA_GRAPHS", _flag, True, "replay each phase of a step as one CUDA graph; off: launch by launch"
     )
     home = Knob[Path | None]("CUDA_HOME", _path, None, "a CUDA toolkit, whose NVRTC is used where no wheel has one")
     path = Knob[Path | None]("CUDA_PATH", _path, None, "the same, under the name that NVIDIA's installers set")

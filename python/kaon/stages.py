@@ -22,14 +22,17 @@ STAGES = {
     "simplified": "20-simplified.mlir",
     "scheduled": "30-scheduled.mlir",
     "kernels": "40-{kernel}.mlir",
+    "cuda": "42-{kernel}.cu",
     "llvm": "43-{kernel}.ll",
+    "ptx": "44-{kernel}.ptx",
     "assembly": "45-{kernel}.s",
+    "log": "46-{kernel}.log",
     "plan": "50-plan.json",
 }
 """Stage name, as in ``KAON_DUMP=kaon,plan``, to the file it is written to. Those of :data:`READ_ONLY_STAGES` are for
-reading; the others can be edited and fed back."""
+reading; the others can be edited and fed back. The target decides which of them a program has."""
 
-READ_ONLY_STAGES = frozenset({"dsl", "llvm", "assembly"})
+READ_ONLY_STAGES = frozenset({"dsl", "llvm", "ptx", "assembly", "log"})
 
 
 class OverrideWarning(RuntimeWarning):

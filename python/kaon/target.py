@@ -66,6 +66,8 @@ class Lowered:
     kernels: tuple[Kernel, ...]
     stages: Mapping[str, str] = field(default_factory=dict)
     """Stage name to module text; empty when the program came from the cache."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Kernel name to the text of its IR; empty when the program came from the cache."""
 
 
 class CompiledProgram:
@@ -139,6 +141,10 @@ class Target(Protocol):
         """The kernel, from the text of its IR to the text that is compiled."""
         ...
 
+    def support_kernels(self, plan_json: str, files: StageFiles) -> tuple[Kernel, ...]:
+        """Kernels that running the plan takes beside its own."""
+        ...
+
     def load(
         self, text: str, lowered: Lowered, cache: Cache, files: StageFiles, statistics: Statistics
     ) -> CompiledProgram:
@@ -175,20 +181,22 @@ def lower(text: str, target: Target, files: StageFiles | None = None) -> Lowered
     module = stage("simplified", module)
     module.run_pipeline(target.schedule_pipeline)
     module = stage("scheduled", module)
-    kernels = tuple(_finished(source, target, files) for source in module.kernels())
+    sources = [_edited(Kernel(source.name, source.text), files) for source in module.kernels()]
+    kernels = tuple(target.finish_kernel(source, files) for source in sources)
     plan_json = _plan(module, files)
+    kernels += target.support_kernels(plan_json, files)
     files.warn_unused()
-    return Lowered(plan_json, kernels, stages)
+    return Lowered(plan_json, kernels, stages, {source.name: source.text for source in sources})
 
 
-def _finished(source: _C.KernelSource, target: Target, files: StageFiles) -> Kernel:
-    """A kernel as its target compiles it, replaced by an edited file on the way where there is one."""
-    files.write("kernels", source.text, source.name)
-    edited = files.replacement("kernels", source.name)
+def _edited(kernel: Kernel, files: StageFiles) -> Kernel:
+    """The IR of ``kernel``, dumped, and replaced by an edited file where there is one."""
+    files.write("kernels", kernel.text, kernel.name)
+    edited = files.replacement("kernels", kernel.name)
     if edited is None:
-        return target.finish_kernel(Kernel(source.name, source.text), files)
+        return kernel
     extension().parse(*edited)  # a mistake is reported with the name of the file
-    return target.finish_kernel(Kernel(source.name, *edited), files)
+    return Kernel(kernel.name, *edited)
 
 
 def _plan(module: _C.Module, files: StageFiles) -> str:

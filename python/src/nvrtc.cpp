@@ -107,6 +107,8 @@ void bindNvrtc(py::module_ &m) {
                                   self.getVersion().minor);
           },
           "Major and minor version.")
+      .def("supports", &Nvrtc::supports, py::arg("arch"),
+           "Whether code can be generated for an architecture.")
       .def("compile", &compile, py::arg("source"), py::arg("name"),
            py::arg("arch"), py::arg("options") = std::vector<std::string>(),
            py::arg("headers") = std::map<std::string, std::string>(),

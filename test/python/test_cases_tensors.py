@@ -183,7 +183,7 @@ def test_b22_complex_parameters_are_refused(optimizer_class: Any) -> None:
         (torch.zeros(3, 3, dtype=torch.int64), "expects a dtype out of .* is torch.int64"),
         (torch.zeros(3, 3, dtype=torch.float8_e5m2), "expects a dtype out of .* is torch.float8_e5m2"),
         (torch.eye(3).to_sparse(), "expects dense parameters, but .* layout torch.sparse_coo"),
-        (torch.zeros(3, 3, device="meta"), "expects parameters on the CPU, but .* is on meta"),
+        (torch.zeros(3, 3, device="meta"), "expects parameters on the CPU or on a CUDA device, but .* is on meta"),
         (torch.zeros(1, 3).expand(3, 3), r"memory of its own, but .* strides \(0, 1\)"),
     ],
     ids=["integer", "float8", "sparse", "meta", "expanded"],

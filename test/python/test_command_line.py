@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes.util
 from pathlib import Path
 
 import pytest
 from kaon import doctor, driver, explain, knobs
 from kaon.__main__ import main
+from nvrtc_tools import find_library
 
 UPDATES = """
 import kaon
@@ -42,7 +42,7 @@ def test_explain_shows_the_whole_way(file: str, capsys: pytest.CaptureFixture[st
     before = driver.totals()
     assert main(["explain", f"{file}:periodic", "--shape", "24x40"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("periodic on 24x40, parameter f32, gradient f32\n")
+    assert out.startswith("periodic on 24x40, parameter f32, gradient f32, for the host's processor\n")
     places = [
         out.index(text)
         for text in ("def periodic(", "kaon.newton_schulz", "kaon.matmul", "steps with step mod 3 = 0", "workspace")
@@ -60,6 +60,27 @@ def test_explain_options(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--show", "kernels,assembly"]) == 0
     out = capsys.readouterr().out
     assert "==== kernel matmul" in out and "==== assembly of " in out and "ret" in out
+
+
+def test_explain_for_a_gpu(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["explain", f"{file}:periodic", "--shape", "24x40", "--arch", "sm_90a"]
+    assert main([*command, "--show", "kernels,cuda,plan"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("periodic on 24x40, parameter f32, gradient f32, for sm_90a\n")
+    assert "==== CUDA C++ of kernel_" in out and "==== CUDA C++ of check_finite_f32" in out and "KAON_KERNEL(" in out
+    assert "blocks x threads" in out and "matmul_bf16" in out
+    assert main([*command, "--show", "llvm"]) == 1
+    assert "the cuda target has no section llvm" in capsys.readouterr().err
+    assert main([*command[:-2], "--show", "cuda,ptx"]) == 1
+    assert "the cpu target has no section cuda, ptx" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(find_library() is None, reason="no NVRTC: the nvidia-cuda-nvrtc wheel is not installed")
+def test_explain_shows_what_nvrtc_makes(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["explain", f"{file}:periodic", "--shape", "24x40", "--arch", "sm_80"]
+    assert main([*command, "--constexpr", "period=1", "--show", "ptx,log"]) == 0
+    out = capsys.readouterr().out
+    assert ".target sm_80" in out and "mma.sync" in out and "registers" in out
 
 
 def test_the_work_of_a_plan_is_that_of_the_formula(file: str) -> None:
@@ -147,12 +168,12 @@ def test_doctor_lists_misspelt_variables(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("KAON_DUPM", "1")
-    monkeypatch.setattr(ctypes.util, "find_library", lambda name: "libkaon-nowhere.so.1")
+    monkeypatch.setenv("KAON_CUDA_DRIVER", "libkaon-nowhere.so.1")
     main(["doctor"])
     out = capsys.readouterr().out
     assert "KAON_DUPM has no effect: no such variable, did you mean KAON_DUMP?\n" in out
     (line,) = (line for line in out.splitlines() if line.startswith("absent cuda driver"))
-    assert line.count("libkaon-nowhere.so.1") == 1
+    assert "'libkaon-nowhere.so.1': expects a library that can be opened" in line
 
 
 def test_doctor_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def test_misspelt_variables_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
         ("KAON_NUM_THREADS", "0", "expects a whole number of at least 1"),
         ("KAON_CACHE_SIZE", "-1", "expects a number of bytes"),
         ("KAON_INTERPRET", "maybe", "expects one of 1, on, true"),
-        ("KAON_DUMP", "foo", "expects 1, 0, or names out of dsl, kaon, simplified, scheduled, kernels, llvm, assembly"),
+        ("KAON_DUMP", "foo", "expects 1, 0, or names out of dsl, kaon, simplified, scheduled, kernels, cuda, llvm"),
         ("KAON_DUMP", "kaon,foo", "but got 'kaon,foo'"),
         ("KAON_PRINT_IR", "plans", "names out of dsl"),
     ],

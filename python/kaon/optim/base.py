@@ -45,7 +45,8 @@ class KaonOptimizer(torch.optim.Optimizer):
 
     One optimizer takes a whole model. `rules` say which parameters get the optimizer's own update (`"matrix"`) and
     which its AdamW (`"adamw"`); `plan()` shows the outcome. Parameters of all groups and both updates run as one
-    program per step, however many groups there are. Programs are compiled on the first step (or by `compile()`), never
+    program per step and device, however many groups there are. Parameters on the CPU are stepped there, those on a CUDA
+    device by its GPU, on torch's current stream. Programs are compiled on the first step (or by `compile()`), never
     again for new values of run-time scalars such as `lr`.
 
     Args:
@@ -56,7 +57,8 @@ class KaonOptimizer(torch.optim.Optimizer):
         nonfinite: what a step does when a gradient holds inf or NaN. `"skip"`: nothing changes, `nonfinite_steps` goes
             up by one, and the first time a warning names the parameters; `"raise"`: nothing changes, FloatingPointError
             names the parameters; `"propagate"`: no check.
-        threads: CPU threads; default `torch.get_num_threads()` when compiled. Results do not depend on it.
+        threads: threads of steps on the CPU; default `torch.get_num_threads()` when compiled. Results do not depend
+            on it.
 
     Group options that every optimizer knows, beside those of its update: `maximize`; `update` (`"matrix"` or
     `"adamw"`) and `view` override the rules for a whole group; `step` counts the group's steps.
@@ -242,7 +244,10 @@ class KaonOptimizer(torch.optim.Optimizer):
         for spec in binding.update(group).signature.states:
             if spec.name not in state:
                 state[spec.name] = torch.full(
-                    chosen.view.state_shape(shape, spec.kind), spec.init, dtype=compute_dtype(parameter.dtype)
+                    chosen.view.state_shape(shape, spec.kind),
+                    spec.init,
+                    dtype=compute_dtype(parameter.dtype),
+                    device=parameter.device,
                 )
         return state
 
@@ -328,7 +333,8 @@ class KaonOptimizer(torch.optim.Optimizer):
         return programs
 
     def _build(self) -> list[Program]:
-        """The programs of the current groups: one, unless groups joined later or their periods do not go together."""
+        """The programs of the current groups: one per device, unless groups joined later or their periods do not go
+        together."""
         self._programs = None
         self._check_options()
         self._check_memory()
@@ -351,7 +357,8 @@ class KaonOptimizer(torch.optim.Optimizer):
                 check_parameter(label, type(self).__name__, parameter)
                 active = parameter.requires_grad
                 refreshes = self._refreshes(label, parameter, chosen, group)
-                cohort = _Cohort.joining(cohorts, group["step"], math.lcm(*(period for period, _ in refreshes)))
+                period = math.lcm(*(period for period, _ in refreshes))
+                cohort = _Cohort.joining(cohorts, parameter.device, group["step"], period)
                 cohort.records.append(
                     Record(
                         index=index,
@@ -366,7 +373,7 @@ class KaonOptimizer(torch.optim.Optimizer):
                         phase=phases[id(parameter)],
                     )
                 )
-        self._programs = [Program(cohort.records, self._threads) for cohort in cohorts if cohort.records]
+        self._programs = [Program(cohort.records, cohort.device, self._threads) for cohort in cohorts if cohort.records]
         return self._programs
 
     def _check_options(self) -> None:
@@ -517,21 +524,23 @@ class KaonOptimizer(torch.optim.Optimizer):
 
 @dataclass
 class _Cohort:
-    """Parameters of groups that one program can step: of one step count, and of periods that repeat together soon."""
+    """Parameters of groups that one program can step: on one device, of one step count, and of periods that repeat
+    together soon."""
 
+    device: torch.device
     step: int
     period: int
     records: list[Record] = field(default_factory=list)
 
     @classmethod
-    def joining(cls, cohorts: list[_Cohort], step: int, period: int) -> _Cohort:
+    def joining(cls, cohorts: list[_Cohort], device: torch.device, step: int, period: int) -> _Cohort:
         """The first of `cohorts` that a group can join, or a new one at their end."""
         for cohort in cohorts:
             together = math.lcm(cohort.period, period)
-            if cohort.step == step and together <= MAX_PERIOD:
+            if (cohort.device, cohort.step) == (device, step) and together <= MAX_PERIOD:
                 cohort.period = together
                 return cohort
-        cohorts.append(cls(step, period))
+        cohorts.append(cls(device, step, period))
         return cohorts[-1]
 
 

@@ -102,7 +102,7 @@ def from_torch(
 def checked_states(
     key: Any, parameter: Tensor, chosen: Route, binding: Binding, group: dict[str, Any], state: dict[str, Any]
 ) -> dict[str, Any]:
-    """Copies of the saved states of a parameter, in memory as kernels expect it.
+    """Copies of the saved states of a parameter, on its device and in memory as kernels expect it.
 
     Raises:
         ValueError: states are missing or too many, or of another shape or dtype.
@@ -122,5 +122,5 @@ def checked_states(
                 f"expects state {spec.name} of parameter {key} as {dtype} of shape {shape}, but got "
                 f"{value.dtype} of shape {tuple(value.shape)}"
             )
-        copies[spec.name] = value.detach().to("cpu").clone(memory_format=torch.contiguous_format)
+        copies[spec.name] = value.detach().to(parameter.device).clone(memory_format=torch.contiguous_format)
     return copies

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from .devices import check_device
 from .rules import ParameterInfo, Rule
 from .views import View
 
@@ -67,12 +68,12 @@ def expand_modules(group: dict[str, Any]) -> dict[int, tuple[nn.Module, ...]]:
 
 
 def check_parameter(label: str, optimizer: str, parameter: torch.Tensor) -> None:
-    """Refuse what the CPU target cannot update, naming it.
+    """Refuse what no target can update, naming it.
 
     Raises:
         RuntimeError: complex parameters (as torch.optim.Muon).
-        TypeError: integer, sparse, quantized, or subclassed tensors.
-        ValueError: other devices, and tensors whose elements share memory.
+        TypeError: integer, sparse, quantized, or subclassed tensors, and float64 on a GPU.
+        ValueError: other devices than a CPU or a GPU of NVIDIA, and tensors whose elements share memory.
     """
     if parameter.is_complex():
         raise RuntimeError(
@@ -88,8 +89,7 @@ def check_parameter(label: str, optimizer: str, parameter: torch.Tensor) -> None
         raise TypeError(f"{optimizer} expects plain tensors, but {label} is a {type(parameter).__name__}")
     if hasattr(parameter, "device_mesh"):
         raise TypeError(f"{optimizer} expects plain tensors, but {label} is a distributed tensor")
-    if parameter.device.type != "cpu":
-        raise ValueError(f"{optimizer} expects parameters on the CPU, but {label} is on {parameter.device}")
+    check_device(label, optimizer, parameter.device, parameter.dtype)
     if shares_elements(parameter):
         raise ValueError(
             f"{optimizer} expects every element of a parameter in memory of its own, but {label} has strides "
@@ -111,6 +111,14 @@ def shares_elements(tensor: torch.Tensor) -> bool:
 
 def find_shared(parameters: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Two of `parameters` that have an element at the same address, in their order; None where there are none."""
+    for device in dict.fromkeys(parameter.device for parameter in parameters):
+        pair = _find_shared_on_one_device([parameter for parameter in parameters if parameter.device == device])
+        if pair is not None:
+            return pair
+    return None
+
+
+def _find_shared_on_one_device(parameters: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor] | None:
     spans = sorted((*_span(parameter), index) for index, parameter in enumerate(parameters) if parameter.numel())
     open_spans: list[tuple[int, int]] = []
     for first, end, index in spans:

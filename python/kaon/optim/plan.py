@@ -49,7 +49,7 @@ class PlanRow:
 @dataclass(frozen=True)
 class PlanKernel:
     """One kernel: its name, as in dumps, its schedule, the number of matrices it works on, and the means per step of
-    its launches (counted per matrix), FLOPs and bytes."""
+    its launches (on the CPU counted per matrix; one launch on a GPU covers many), FLOPs and bytes."""
 
     name: str
     schedule: str
@@ -65,7 +65,8 @@ class Plan:
 
     `workspace_bytes` is what a step needs besides parameters, gradients and states, buffers for copies included;
     `largest_bucket_bytes` the size of the parameters in the largest group that is stepped together (0 in interpreted
-    mode). `kernels` has every kernel once, in order of first use. `notes` are what is worth knowing, one per line.
+    mode). `kernels` has every kernel once, in order of first use. `targets` says what each program runs on, one for
+    each device at least. `notes` are what is worth knowing, one per line.
     """
 
     rows: tuple[PlanRow, ...]
@@ -73,6 +74,7 @@ class Plan:
     largest_bucket_bytes: int = 0
     kernels: tuple[PlanKernel, ...] = ()
     notes: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, programs: Sequence[Program], notes: Sequence[str] = ()) -> Plan:
@@ -97,7 +99,15 @@ class Plan:
                 first += count
         ordered = tuple(row for _, row in sorted(rows, key=lambda item: item[0]))
         workspace += sum(row.staging_bytes for row in ordered)
-        return cls(ordered, workspace, largest_bucket, tuple(kernels.values()), (*notes, *_staging_notes(ordered)))
+        targets = dict.fromkeys(program.compiled.target for program in programs if program.compiled is not None)
+        return cls(
+            ordered,
+            workspace,
+            largest_bucket,
+            tuple(kernels.values()),
+            (*notes, *_staging_notes(ordered)),
+            tuple(targets),
+        )
 
     def __iter__(self) -> Any:
         return iter(self.rows)
@@ -133,7 +143,8 @@ class Plan:
         flops, moved = sum(row.flops for row in self.rows), sum(row.bytes for row in self.rows)
         kernels = len({kernel for row in self.rows for kernel in row.kernels})
         lines.append(("total", "", "", "", "", "", "", str(kernels), f"{flops / 1e6:.3f}", f"{moved / 1e6:.3f}"))
-        return "\n".join([_table(lines, numeric=3), *(f"note: {note}" for note in self.notes)])
+        targets = (f"target: {target}" for target in self.targets)
+        return "\n".join([_table(lines, numeric=3), *targets, *(f"note: {note}" for note in self.notes)])
 
     def kernel_table(self) -> str:
         """Every kernel by name, as a table."""
@@ -225,12 +236,13 @@ def _kernel_costs(plan: dict[str, Any]) -> list[PlanKernel]:
     count = len(plan["kernels"])
     members: list[set[int]] = [set() for _ in range(count)]
     launches, flops, moved = [0] * count, [0.0] * count, [0.0] * count
+    grouped = plan["target"] == "cuda"
     for buckets in plan["phases"]:
         for bucket in buckets:
             for launch in plan["sequences"][bucket["sequence"]]["launches"]:
                 kernel, matrices = launch["kernel"], len(bucket["members"])
                 members[kernel].update(bucket["members"])
-                launches[kernel] += matrices
+                launches[kernel] += math.ceil(matrices / (bucket["concurrent"] if grouped else 1))
                 flops[kernel] += launch["flops"] * matrices
                 moved[kernel] += launch["bytes"] * matrices
     period = max(len(plan["phases"]), 1)

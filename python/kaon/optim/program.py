@@ -17,7 +17,7 @@ from torch.autograd.graph import increment_version
 
 from .bindings import Binding, Refresh
 from .checkpoint import update_count
-from .openmp import lend_threads
+from .devices import target_for
 from .parameters import PARAMETER_DTYPES, Route, compute_dtype, gradient_dtype
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Record:
         "active",
         "binding",
         "counted",
+        "device",
         "dtype",
         "gradient_address",
         "gradient_addresses",
@@ -89,6 +90,7 @@ class Record:
         self.counted = binding.counts_updates
         self.shape = parameter.shape
         self.dtype = parameter.dtype
+        self.device = parameter.device
         self.numel = parameter.numel()
         gradient = parameter.grad
         self.gradient_dtype = gradient_dtype(parameter.dtype, parameter.dtype if gradient is None else gradient.dtype)
@@ -124,9 +126,14 @@ class Record:
                 f"{self.label} and {self.dtype} has shape {tuple(parameter.shape)} and {parameter.dtype} now; "
                 "make a new optimizer for it"
             )
+        if parameter.device != self.device:
+            raise ValueError(
+                f"{self.label} was on {self.device}, but is on {parameter.device} now; make the optimizer after moving "
+                "the model"
+            )
         addresses = self.route.view.addresses(parameter)
         if addresses is None:
-            self.parameter_buffer = torch.empty(self.shape, dtype=parameter.dtype)
+            self.parameter_buffer = torch.empty(self.shape, dtype=parameter.dtype, device=self.device)
             self._place(flat, _PARAMETER, self.parameter_buffer, self.route.view.addresses(self.parameter_buffer) or [])
         else:
             self.parameter_buffer = None
@@ -137,6 +144,11 @@ class Record:
     def place_gradient(self, flat: list[int], gradient: Tensor) -> None:
         """The gradient moved, or is of another layout: find it, or a staging buffer for it."""
         stride = gradient.stride()
+        if gradient.device != self.device:
+            raise ValueError(
+                f"expects the gradient of {self.label} on {self.device}, as the parameter, but it is on "
+                f"{gradient.device}"
+            )
         if stride != self.gradient_stride or not self.active:
             self._check_gradient(gradient)
             direct = gradient.dtype == self.gradient_dtype and not self.negate
@@ -147,7 +159,7 @@ class Record:
             self._place(flat, _GRADIENT, gradient, self.gradient_addresses)
         elif self.gradient_buffer is None or not self.active:
             if self.gradient_buffer is None:
-                self.gradient_buffer = torch.empty(self.shape, dtype=self.gradient_dtype)
+                self.gradient_buffer = torch.empty(self.shape, dtype=self.gradient_dtype, device=self.device)
             self._place(flat, _GRADIENT, self.gradient_buffer, self.route.view.addresses(self.gradient_buffer) or [])
         self.gradient_address = gradient.data_ptr()
         self.active = True
@@ -166,6 +178,11 @@ class Record:
                 raise ValueError(
                     f"expects state {spec.name} of {self.label} as contiguous {dtype} of shape {shape}, but got "
                     f"{tensor.dtype} of shape {tuple(tensor.shape)} and strides {tensor.stride()}"
+                )
+            if tensor.device != self.device:
+                raise ValueError(
+                    f"expects state {spec.name} of {self.label} on {self.device}, as the parameter, but it is on "
+                    f"{tensor.device}; make the optimizer after moving the model"
                 )
             self._place(flat, _STATES + 2 * index, tensor, self.route.view.state_addresses(self.shape, spec.kind))
             self.tensors.append((spec.name, tensor, tensor.data_ptr()))
@@ -204,18 +221,17 @@ class Record:
                 f"the gradient of {self.label} is {gradient.dtype}, the parameter {self.parameter.dtype} and its "
                 f"states {compute_dtype(self.parameter.dtype)}; expects a real floating-point gradient"
             )
-        if gradient.device.type != "cpu":
-            raise ValueError(f"expects gradients on the CPU, but that of {self.label} is on {gradient.device}")
         if gradient.shape != self.shape:
             raise ValueError(f"the gradient of {self.label} has shape {tuple(gradient.shape)}")
 
 
 class Program:
-    """The records of groups with one step count, and the compiled program that steps them."""
+    """The records of groups with one step count, on one `device`, and the compiled program that steps them."""
 
-    def __init__(self, records: Sequence[Record], threads: int | None) -> None:
+    def __init__(self, records: Sequence[Record], device: torch.device, threads: int | None) -> None:
         self.records = [record for record in records if record.state is not None and record.numel]
         self._dormant = [record.parameter for record in records if record.state is None]
+        self.device = device
         self._threads = threads
         self._compiled: CompiledProgram | InterpretedProgram | None = None
         self._groups = list({id(record.group): record.group for record in records}.values())
@@ -344,13 +360,15 @@ class Program:
         if self._compiled is None and self._entries:
             from kaon import driver, knobs
 
-            if knobs.runtime.interpret:
+            if not knobs.runtime.interpret:
+                target = target_for(self.device, self._threads)
+                self._compiled = driver.compile_program(self._entries, target=target)
+            elif self.device.type == "cpu":
                 self._compiled = driver.interpret_program(self._entries)
             else:
-                threads = self._threads or knobs.runtime.num_threads or torch.get_num_threads()
-                if knobs.runtime.torch_threads and threads == torch.get_num_threads():
-                    lend_threads()
-                self._compiled = driver.compile_program(self._entries, threads)
+                raise driver.DriverError(
+                    f"KAON_INTERPRET=1 expects parameters on the CPU, but {self.records[0].label} is on {self.device}"
+                )
         return self._compiled
 
     def run(self, check_finite: bool) -> int:
@@ -374,9 +392,13 @@ class Program:
 
     def nonfinite_records(self) -> list[Record]:
         """The records whose gradient, as the program reads it, is not finite."""
+        active = [record for record in self.records if record.active]
+        if not active:
+            return []
+        finite = torch.stack([torch.isfinite(_gradient(record)).all() for record in active])
         return [
-            record for record in self.records if record.active and not bool(torch.isfinite(_gradient(record)).all())
-        ]
+            record for record, good in zip(active, finite.tolist(), strict=True) if not good
+        ]  # one copy to the host
 
     @property
     def entries(self) -> list[MatrixEntry]:
