@@ -73,8 +73,13 @@ def suites(build: Path) -> dict[str, tuple[list[str], str]]:
     """For each suite its command, and the option that makes it write a JUnit report to the path that replaces '{}'."""
     # One file per worker at a time: most of the time goes to many small steps, which gain nothing from two threads.
     workers = ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile"]
-    # The CUDA device library on the CPU, plain and under the sanitizers; not built for every kind of processor.
-    variants = [build / "test/cuda" / f"kaon-cuda-tests{suffix}" for suffix in ("", "-asan", "-tsan")]
+    # The CUDA device library and generated kernels on the CPU, plain and under the sanitizers; not built for every kind
+    # of processor.
+    variants = [
+        build / "test/cuda" / f"{program}{suffix}"
+        for program in ("kaon-cuda-tests", "kaon-cuda-generated-tests")
+        for suffix in ("", "-asan", "-tsan")
+    ]
     return {
         "lit": ([sys.executable, "-c", LIT, "-sv", str(build / "test/lit")], "--xunit-xml-output={}"),
         "unit": ([str(build / "test/unit/kaon-unit-tests"), "--gtest_brief=1"], "--gtest_output=xml:{}"),

@@ -46,13 +46,13 @@ static int64_t chooseRowThreads(int64_t columns) {
       return threads;
     }
   }
-  return 1024;
+  return 512;
 }
 
-/// Up to 32 registers of a thread hold kept values, 16 in the largest blocks,
-/// which leave 64 to each thread.
-static int64_t chooseRegisterGroups(int64_t threads, int64_t kept) {
-  int64_t groups = threads == 1024 ? 2 : 4;
+/// Up to 32 registers of a thread hold kept values, of the 128 that launch
+/// bounds leave it.
+static int64_t chooseRegisterGroups(int64_t kept) {
+  constexpr int64_t groups = 4;
   return std::max<int64_t>(1, groups / std::max<int64_t>(1, kept));
 }
 
@@ -79,7 +79,7 @@ RowShape kaon::cuda::getRowShape(func::FuncOp kernel, int64_t columns,
   int64_t reducing = numReductions * reductionBytes;
   int64_t groups =
       runtime::ceilDiv(runtime::ceilDiv(columns, groupSize), shape.threads);
-  int64_t registerGroups = chooseRegisterGroups(shape.threads, kept);
+  int64_t registerGroups = chooseRegisterGroups(kept);
   int64_t spilled = std::max<int64_t>(0, groups - registerGroups);
   int64_t keeping = spilled * shape.threads * groupSize * kept *
                     static_cast<int64_t>(sizeof(float));

@@ -114,3 +114,17 @@ TEST(ColumnTest, NormalizesInPlace) {
   expectNormalized<float>(normalize_columns_f32);
   expectNormalized<bf16>(normalize_columns_bf16);
 }
+
+TEST(ColumnTest, NoReductions) {
+  constexpr size_t rows = 6, columns = 290;
+  Normal normal(8);
+  auto x = DeviceArray<float>(rows * columns).fill(normal);
+  auto offsets = DeviceArray<float>(columns).fill(normal);
+  DeviceArray<float> result(rows * columns);
+  MatrixTables<3> tables;
+  tables.add(rows, columns, {{x, columns}, {offsets, 0}, {result, columns}});
+  tables.run(add_column_offsets, tables.columnBlocks(256), 256, 0, {});
+  for (size_t i = 0; i < result.size(); ++i) {
+    EXPECT_EQ(result[i], x[i] + offsets[i % columns]);
+  }
+}

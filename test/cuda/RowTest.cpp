@@ -34,16 +34,6 @@ const std::vector<MatrixCase> smallCases = {
 const std::vector<shim::Schedule> allSchedules(std::begin(shim::schedules),
                                                std::end(shim::schedules));
 
-/// The sum of `columns` values in the order of a block of `threads` threads.
-template <typename Value>
-double sumOfRow(size_t columns, size_t threads, Value valueOf) {
-  std::vector<double> sums(threads);
-  for (size_t column = 0; column < columns; ++column) {
-    sums[column / groupSize % threads] += valueOf(column);
-  }
-  return sumThreads(sums);
-}
-
 //===----------------------------------------------------------------------===//
 // The row step
 //===----------------------------------------------------------------------===//
@@ -119,9 +109,9 @@ const StepKernel step32 = {row_step_f32_bf16_t32, 32, 4, 1},
                  step128 = {row_step_f32_bf16_t128, 128, 4, 1},
                  step256 = {row_step_f32_bf16_t256, 256, 4, 1},
                  halfStep256 = {row_step_bf16_bf16_t256, 256, 4, 1},
-                 step1024 = {row_step_f32_f32_t1024, 1024, 2, 1},
-                 streamingStep1024 = {row_step_f32_f32_t1024_streaming, 1024, 1,
-                                      0};
+                 step512 = {row_step_f32_f32_t512, 512, 4, 1},
+                 streamingStep512 = {row_step_f32_f32_t512_streaming, 512, 1,
+                                     0};
 
 /// Steps all matrices in one launch, `rowsOfBlock` rows to a block.
 template <typename Parameter, typename Gradient>
@@ -166,26 +156,26 @@ TEST(RowTest, RowsPartlyInSharedMemory) {
 }
 
 TEST(RowTest, LongestRows) {
-  static_assert(rowSharedBytes(65536, 1024, 2, 1, 1) <= 227 << 10,
+  static_assert(rowSharedBytes(65536, 512, 4, 1, 1) <= 227 << 10,
                 "fits the shared memory of sm_90 and sm_100");
-  expectStep<float, float>(step1024, {{1, 65536}, {2, 20001}}, 2, {{}});
+  expectStep<float, float>(step512, {{1, 65536}, {2, 20001}}, 2, {{}});
 }
 
 TEST(RowTest, StreamsRowsOfAnyLength) {
-  EXPECT_EQ(streamingStep1024.sharedBytes(1 << 20), size_t(reduceBlockBytes));
-  expectStep<float, float>(streamingStep1024, smallCases, 2, {{}});
-  expectStep<float, float>(streamingStep1024, {{1, 70001}}, 1, {{}});
+  EXPECT_EQ(streamingStep512.sharedBytes(1 << 20), size_t(reduceBlockBytes));
+  expectStep<float, float>(streamingStep512, smallCases, 2, {{}});
+  expectStep<float, float>(streamingStep512, {{1, 70001}}, 1, {{}});
 }
 
 TEST(RowTest, TheSumDoesNotDependOnAddresses) {
   // The same numbers at another alignment have the same bits.
   std::vector<std::vector<float>> results;
   for (size_t offset : {0, 1, 4}) {
-    StepMatrix<float, float> matrix({1, 5000, 0, offset}, 1024, 11);
+    StepMatrix<float, float> matrix({1, 5000, 0, offset}, 512, 11);
     MatrixTables<3> tables;
     matrix.addTo(tables);
-    tables.run(step1024.kernel, tables.rowBlocks(1), 1024,
-               step1024.sharedBytes(5000), {});
+    tables.run(step512.kernel, tables.rowBlocks(1), 512,
+               step512.sharedBytes(5000), {});
     results.push_back(matrix.parameter.values());
   }
   EXPECT_TRUE(sameBits(results[0], results[1]));
@@ -201,8 +191,8 @@ TEST(RowTest, NormsNeitherOverflowNorVanish) {
     MatrixTables<3> tables;
     tables.add(1, 64, {{gradient, 64}, {state, 64}, {parameter, 64}},
                {0.95, 0.05, 1, 1});
-    tables.run(step1024.kernel, tables.rowBlocks(1), 1024,
-               step1024.sharedBytes(64), {});
+    tables.run(step512.kernel, tables.rowBlocks(1), 512,
+               step512.sharedBytes(64), {});
     for (size_t i = 0; i < 64; ++i) {
       EXPECT_FLOAT_EQ(parameter[i], -0.125f);
     }
@@ -347,4 +337,25 @@ TEST(RowTest, NormOfAMatrixInTwoLaunches) {
   double total =
       sumOfRow(rows, 1024, [&](size_t row) { return expected[row]; });
   EXPECT_EQ(norm[0], static_cast<float>(std::sqrt(total)));
+}
+
+TEST(RowTest, NoReductions) {
+  constexpr size_t rows = 5, columns = 1100, stride = 1101;
+  for (const shim::Schedule &schedule : shim::schedules) {
+    Normal normal(8);
+    auto x =
+        DeviceArray<f16>(rows * stride).fill([&] { return toF16Rn(normal()); });
+    auto offsets = DeviceArray<double>(rows).fill(normal);
+    auto expected = x.values();
+    for (size_t row = 0; row < rows; ++row) {
+      for (size_t column = 0; column < columns; ++column) {
+        f16 &value = expected[row * stride + column];
+        value = toF16Rn(toFloat(value) + static_cast<float>(offsets[row]));
+      }
+    }
+    MatrixTables<3> tables;
+    tables.add(rows, columns, {{x, stride}, {offsets, 1}, {x, stride}});
+    tables.run(add_offsets_t128, tables.rowBlocks(2), 128, 0, schedule);
+    EXPECT_TRUE(sameBits(x.values(), expected)) << schedule.str();
+  }
 }

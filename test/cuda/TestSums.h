@@ -40,6 +40,18 @@ inline double sumThreads(const std::vector<double> &values) {
   return sumLanes(warps);
 }
 
+/// The sum of `columns` values in the order of a row kernel with `threads`
+/// threads: groups of eight columns go round the threads.
+template <typename Value>
+double sumOfRow(size_t columns, size_t threads, Value valueOf) {
+  constexpr size_t groupSize = 8;
+  std::vector<double> sums(threads);
+  for (size_t column = 0; column < columns; ++column) {
+    sums[column / groupSize % threads] += valueOf(column);
+  }
+  return sumThreads(sums);
+}
+
 } // namespace kaon::test
 
 #endif // KAON_TEST_CUDA_TESTSUMS_H

@@ -227,10 +227,10 @@ TEST(LaunchShapeTest, ChoosesThreadsByColumns) {
   struct {
     int64_t columns, threads, registerGroups, sharedBytes;
   } cases[] = {
-      {1, 32, 4, 256},         {256, 32, 4, 256},     {257, 128, 4, 256},
-      {2048, 128, 4, 256},     {2049, 256, 4, 256},   {8192, 256, 4, 256},
-      {8193, 1024, 2, 256},    {16384, 1024, 2, 256}, {16385, 1024, 2, 33024},
-      {32768, 1024, 2, 65792},
+      {1, 32, 4, 256},        {256, 32, 4, 256},    {257, 128, 4, 256},
+      {2048, 128, 4, 256},    {2049, 256, 4, 256},  {8192, 256, 4, 256},
+      {8193, 512, 4, 256},    {16384, 512, 4, 256}, {16385, 512, 4, 16640},
+      {32768, 512, 4, 65792},
   };
   for (const auto &[columns, threads, registerGroups, sharedBytes] : cases) {
     RowShape shape = shapeOfRows(columns, defaultSharedBytes);
@@ -248,7 +248,7 @@ TEST(LaunchShapeTest, StreamsRowsThatDoNotFit) {
   EXPECT_FALSE(shapeOfRows(65536, 227 << 10).streaming);
   RowShape shape = shapeOfRows(1 << 20, 227 << 10);
   EXPECT_TRUE(shape.streaming);
-  EXPECT_EQ(shape.threads, 1024);
+  EXPECT_EQ(shape.threads, 512);
   EXPECT_EQ(shape.kept, 0);
   EXPECT_EQ(shape.sharedBytes, 256);
 }
@@ -304,7 +304,7 @@ TEST(LaunchShapeTest, NamesRowKernelsByTheirThreads) {
   EXPECT_EQ(small.grain, 14);
   EXPECT_EQ(small.items, 22);
   LaunchShape large = shapeOf(100000);
-  EXPECT_EQ(large.name, "kernel_step_t1024_streaming");
+  EXPECT_EQ(large.name, "kernel_step_t512_streaming");
   EXPECT_EQ(large.grain, 1);
   EXPECT_EQ(large.items, 300);
   EXPECT_TRUE(large.rows->streaming);
@@ -389,9 +389,9 @@ TEST(LaunchShapeTest, AgreesWithTheDeviceLibraryOnRows) {
                                          shape.registerGroups, shape.kept,
                                          /*reductions=*/1))
         << columns;
-    // 1024 threads that keep 8 values each in 9 groups, of which 2 are in
+    // 512 threads that keep 8 values each in 18 groups, of which 4 are in
     // registers, need 224 KiB.
-    EXPECT_EQ(shape.streaming, columns > 9 * 8 * 1024) << columns;
+    EXPECT_EQ(shape.streaming, columns > 18 * 8 * 512) << columns;
   }
 }
 

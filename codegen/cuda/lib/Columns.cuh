@@ -110,9 +110,7 @@ KAON_DEVICE void runColumns(const MatrixOf<Step> *matrices, const Block *blocks,
     for (; row < matrix.rows; ++row) {
       transformRows<List, 1>(matrix, row, column, visit);
     }
-    if constexpr (Reductions::count > 0) {
-      step.reduced(index, totals);
-    }
+    handOver<Reductions>(step, index, totals);
   });
   step.finish(matrix, column);
 }

@@ -89,6 +89,15 @@ template <typename FirstPass, typename... Rest> struct PassList {
   }
 };
 
+/// Hands the results of a pass to the step, unless there are none.
+template <typename Reductions, typename Step, typename PassIndex>
+KAON_DEVICE void handOver(Step &step, PassIndex index,
+                          const typename Reductions::Values &results) {
+  if constexpr (Reductions::count > 0) {
+    step.reduced(index, results);
+  }
+}
+
 template <typename Step> using MatrixOf = Matrix<Step::Passes::count>;
 
 } // namespace kaon::device

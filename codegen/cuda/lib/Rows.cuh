@@ -7,7 +7,7 @@
 //
 // Of the groups of columns that a thread owns, the kept values of the first few
 // stay in registers and the others in shared memory, which holds one value per
-// column of rows of 65536 columns at 1024 threads. The order of a reduction is
+// column of rows of 65536 columns at 512 threads. The order of a reduction is
 // fixed by the number of threads: columns of a group, groups of a thread, then
 // lanes and warps (Reduce.cuh). Addresses play no part in it.
 //
@@ -292,8 +292,8 @@ KAON_DEVICE void runRows(const MatrixOf<Step> *matrices, const Block *blocks,
       if constexpr (Reductions::count > 0) {
         reduceBlock<Reductions, threads>(totals, partials);
         partials += Reductions::count * reduceBlockBytes;
-        step.reduced(index, totals);
       }
+      handOver<Reductions>(step, index, totals);
     });
     // All threads have read what the row has one value of, and the partial
     // results that the next row overwrites.

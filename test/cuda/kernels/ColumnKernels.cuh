@@ -60,6 +60,30 @@ private:
   float keep, add, average, largest, root;
 };
 
+/// One pass without reductions: x plus an offset per column. Operands: x,
+/// offsets, result.
+class AddColumnOffsets {
+public:
+  using List0 =
+      Operands<Operand<float, Access::read>, Operand<float, Access::uniform>,
+               Operand<float, Access::write>>;
+  using Reductions0 = Reductions<>;
+  using Passes = PassList<Pass<List0, Reductions0>>;
+
+  KAON_DEVICE AddColumnOffsets(const double *, const Matrix<3> &matrix,
+                               i64 column)
+      : offset(loadOfColumn<float>(matrix, 1, column)) {}
+
+  KAON_DEVICE void pass(Index<0>, Element<List0> &element,
+                        Contributions<Reductions0> &) {
+    get<2>(element) = addRn(get<0>(element), offset);
+  }
+  KAON_DEVICE void finish(const Matrix<3> &, i64) const {}
+
+private:
+  float offset;
+};
+
 } // namespace kernels
 
 KAON_KERNEL(256, 2)
@@ -73,4 +97,9 @@ normalize_columns_bf16(const kernels::Matrix<6> *matrices,
                        const kernels::Block *blocks, const double *scalars) {
   kernels::runColumns<kernels::NormalizeColumns<kernels::bf16>>(
       matrices, blocks, scalars);
+}
+KAON_KERNEL(256, 2)
+add_column_offsets(const kernels::Matrix<3> *matrices,
+                   const kernels::Block *blocks, const double *scalars) {
+  kernels::runColumns<kernels::AddColumnOffsets>(matrices, blocks, scalars);
 }

@@ -233,6 +233,30 @@ private:
   float root;
 };
 
+/// One pass without reductions: x plus an offset per row, in place. Operands:
+/// x, offsets, result.
+class AddOffsets {
+public:
+  static constexpr int kept = 0;
+  using List0 =
+      Operands<Operand<f16, Access::read>, Operand<double, Access::uniform>,
+               Operand<f16, Access::write>>;
+  using Reductions0 = Reductions<>;
+  using Passes = PassList<Pass<List0, Reductions0>>;
+
+  KAON_DEVICE AddOffsets(const double *, const Matrix<3> &matrix, i64 row)
+      : offset(toFloatRn(loadOfRow<double>(matrix, 1, row))) {}
+
+  KAON_DEVICE void pass(Index<0>, Element<List0> &element, Kept<kept> &,
+                        Contributions<Reductions0> &) {
+    get<2>(element) = addRn(get<0>(element), offset);
+  }
+  KAON_DEVICE void finish(const Matrix<3> &, i64) const {}
+
+private:
+  float offset;
+};
+
 } // namespace kernels
 
 /// Up to 1024 columns in registers.
@@ -263,19 +287,19 @@ row_step_bf16_bf16_t256(const kernels::Matrix<3> *matrices,
   runRows<RowStep<bf16, bf16>, 256, 4>(matrices, blocks, scalars);
 }
 /// Up to 65536 columns, 16384 of them in registers.
-KAON_KERNEL(1024, 1)
-row_step_f32_f32_t1024(const kernels::Matrix<3> *matrices,
-                       const kernels::Block *blocks, const double *scalars) {
+KAON_KERNEL(512, 1)
+row_step_f32_f32_t512(const kernels::Matrix<3> *matrices,
+                      const kernels::Block *blocks, const double *scalars) {
   using namespace kernels;
-  runRows<RowStep<float, float>, 1024, 2>(matrices, blocks, scalars);
+  runRows<RowStep<float, float>, 512, 4>(matrices, blocks, scalars);
 }
 /// Any number of columns.
-KAON_KERNEL(1024, 1)
-row_step_f32_f32_t1024_streaming(const kernels::Matrix<3> *matrices,
-                                 const kernels::Block *blocks,
-                                 const double *scalars) {
+KAON_KERNEL(512, 1)
+row_step_f32_f32_t512_streaming(const kernels::Matrix<3> *matrices,
+                                const kernels::Block *blocks,
+                                const double *scalars) {
   using namespace kernels;
-  runRows<StreamingRowStep<float, float>, 1024, 1>(matrices, blocks, scalars);
+  runRows<StreamingRowStep<float, float>, 512, 1>(matrices, blocks, scalars);
 }
 KAON_KERNEL(32, 16)
 shares_t32(const kernels::Matrix<6> *matrices, const kernels::Block *blocks,
@@ -300,4 +324,10 @@ root_of_sum_t1024(const kernels::Matrix<2> *matrices,
                   const kernels::Block *blocks, const double *scalars) {
   using namespace kernels;
   runRows<RootOfSum, 1024, 1>(matrices, blocks, scalars);
+}
+KAON_KERNEL(128, 4)
+add_offsets_t128(const kernels::Matrix<3> *matrices,
+                 const kernels::Block *blocks, const double *scalars) {
+  using namespace kernels;
+  runRows<AddOffsets, 128, 1>(matrices, blocks, scalars);
 }

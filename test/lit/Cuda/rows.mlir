@@ -84,8 +84,8 @@
 
 // RESIDENT:  KAON_KERNEL(256, 2)
 // RESIDENT:  runRows<Step, 256, 4>(matrices, blocks, scalars);
-// STREAMING: KAON_KERNEL(1024, 1)
-// STREAMING: runRows<Step, 1024, 1>(matrices, blocks, scalars);
+// STREAMING: KAON_KERNEL(512, 1)
+// STREAMING: runRows<Step, 512, 1>(matrices, blocks, scalars);
 
 //--- resident.mlir
 func.func private @kernel_b(
@@ -125,7 +125,7 @@ func.func private @kernel_b(
     %w: tensor<?x?xbf16> loc("w"("a.py":1:1)), %g: tensor<?x?xbf16> loc("g"("a.py":1:1)),
     %m: tensor<?x?xf32> loc("m"("a.py":1:1)), %scale: tensor<?x1xf32> loc("scale"("a.py":1:1)),
     %mu: f64 loc("mu"("a.py":1:1))) -> (tensor<?x?xbf16>, tensor<?x?xf32>, tensor<?x1xf64>)
-    attributes {kaon.kernel = #kaon.schedule<rows>, kernel.threads = 1024, kernel.register_groups = 1, kernel.streaming} {
+    attributes {kaon.kernel = #kaon.schedule<rows>, kernel.threads = 512, kernel.register_groups = 1, kernel.streaming} {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %rows = tensor.dim %w, %c0 : tensor<?x?xbf16>
