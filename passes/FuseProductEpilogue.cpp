@@ -92,7 +92,7 @@ static void orderInputs(Candidate &candidate) {
 static void fuse(Candidate candidate, Outliner &outliner) {
   orderInputs(candidate);
   MatmulOp product = candidate.product;
-  LaunchOp launch = outliner.outline(candidate.kernel);
+  LaunchOp launch = outliner.outline(candidate.kernel, Outliner::Ones::Erase);
   OpBuilder builder(launch);
   auto loc =
       FusedLoc::get(builder.getContext(), {product.getLoc(), launch.getLoc()});

@@ -18,7 +18,7 @@ namespace {
 /// Clones the body of a kernel into a function, forgetting shapes.
 class ShapeEraser {
 public:
-  explicit ShapeEraser(KernelOp kernel);
+  ShapeEraser(KernelOp kernel, Outliner::Ones ones);
 
   /// The function, without a name.
   func::FuncOp build();
@@ -30,6 +30,7 @@ private:
   Value createSplat(Location loc, Value scalar, RankedTensorType type);
 
   KernelOp kernel;
+  Outliner::Ones ones;
   OpBuilder builder;
   /// An operand that knows each dimension's size, if there is one.
   std::array<std::optional<unsigned>, 2> sizeSource;
@@ -39,11 +40,13 @@ private:
 
 } // namespace
 
-ShapeEraser::ShapeEraser(KernelOp kernel)
-    : kernel(kernel), builder(kernel.getContext()) {
+ShapeEraser::ShapeEraser(KernelOp kernel, Outliner::Ones ones)
+    : kernel(kernel), ones(ones), builder(kernel.getContext()) {
   for (auto [index, input] : llvm::enumerate(kernel.getInputs())) {
     for (unsigned dim = 0; dim < 2; ++dim) {
-      if (!sizeSource[dim] && getMatrixType(input).getDimSize(dim) != 1) {
+      bool isKnown = ones == Outliner::Ones::Keep &&
+                     getMatrixType(input).getDimSize(dim) == 1;
+      if (!sizeSource[dim] && !isKnown) {
         sizeSource[dim] = index;
       }
     }
@@ -57,7 +60,8 @@ Type ShapeEraser::erase(Type type) const {
   }
   SmallVector<int64_t, 2> shape(matrix.getShape());
   for (unsigned dim = 0; dim < 2; ++dim) {
-    if (shape[dim] != 1 && sizeSource[dim]) {
+    bool isKnown = ones == Outliner::Ones::Keep && shape[dim] == 1;
+    if (!isKnown && sizeSource[dim]) {
       shape[dim] = ShapedType::kDynamic;
     }
   }
@@ -143,8 +147,8 @@ static bool isSameFunction(Operation *a, Operation *b) {
       a, b, OperationEquivalence::IgnoreLocations);
 }
 
-LaunchOp Outliner::outline(KernelOp kernel) {
-  func::FuncOp function = ShapeEraser(kernel).build();
+LaunchOp Outliner::outline(KernelOp kernel, Ones ones) {
+  func::FuncOp function = ShapeEraser(kernel, ones).build();
   // The text without locations names the function: equal kernels share it, here
   // and in every other module. Its form is fixed, whatever the tool's flags
   // say.

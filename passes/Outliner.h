@@ -19,9 +19,16 @@ class Outliner {
 public:
   explicit Outliner(mlir::ModuleOp module) : module(module), symbols(module) {}
 
+  /// What becomes of sizes of one, which tell vectors from matrices.
+  enum class Ones : uint8_t {
+    Keep,
+    /// For kernels all of whose matrices have one shape, whatever that is.
+    Erase,
+  };
+
   /// Replaces a kernel by a launch of its function, which is made unless the
   /// module has it.
-  LaunchOp outline(KernelOp kernel);
+  LaunchOp outline(KernelOp kernel, Ones ones = Ones::Keep);
 
 private:
   mlir::ModuleOp module;

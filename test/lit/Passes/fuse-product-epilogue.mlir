@@ -64,6 +64,32 @@ func.func @first(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor
 
 // -----
 
+// One row is as good as many: the function has no sizes at all.
+
+// CHECK-LABEL: func.func @row
+// CHECK: kaon.matmul %{{.*}} epilogue @[[KERNEL:kernel_[0-9a-f]+]](%{{.*}} : tensor<1x4xf32>) :
+// CHECK: func.func private @[[KERNEL]](%{{[a-z0-9]+}}: tensor<?x?xbf16>, %{{[a-z0-9]+}}: tensor<?x?xf32>) -> tensor<?x?xf32>
+// CHECK: arith.subf %{{.*}} : tensor<?x?xf32>
+func.func @row(%w: tensor<1x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<1x4xf32> {kaon.role = #kaon.role<grad>},
+               %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<1x4xf32> attributes {kaon.update} {
+  %x = kaon.kernel elementwise ins(%g : tensor<1x4xf32>) {
+  ^bb0(%0: tensor<1x4xf32>):
+    %1 = arith.truncf %0 : tensor<1x4xf32> to tensor<1x4xbf16>
+    kaon.yield %1 : tensor<1x4xbf16>
+  } -> tensor<1x4xbf16>
+  %a = kaon.matmul %x, %x transpose_b : (tensor<1x4xbf16>, tensor<1x4xbf16>) -> tensor<1x1xbf16>
+  %p = kaon.matmul %a, %x : (tensor<1x1xbf16>, tensor<1x4xbf16>) -> tensor<1x4xbf16>
+  %w1 = kaon.kernel elementwise ins(%p, %w : tensor<1x4xbf16>, tensor<1x4xf32>) {
+  ^bb0(%0: tensor<1x4xbf16>, %1: tensor<1x4xf32>):
+    %2 = arith.extf %0 : tensor<1x4xbf16> to tensor<1x4xf32>
+    %3 = arith.subf %1, %2 : tensor<1x4xf32>
+    kaon.yield %3 : tensor<1x4xf32>
+  } -> tensor<1x4xf32>
+  return %w1 : tensor<1x4xf32>
+}
+
+// -----
+
 // Half of a symmetric product is mirrored, which a parameter is not.
 
 // CHECK-LABEL: func.func @symmetric
