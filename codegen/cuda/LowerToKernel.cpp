@@ -437,14 +437,6 @@ bool FusedLowering::isVaryingType(Type type) {
 }
 
 LogicalResult FusedLowering::verify() {
-  for (auto reduce : body.getOps<ReduceOp>()) {
-    Along expected = schedule == Schedule::Columns ? Along::Column : Along::Row;
-    if (schedule == Schedule::Elementwise || reduce.getAlong() != expected) {
-      return reduce.emitOpError()
-             << "cannot be computed by a kernel with schedule '"
-             << stringifyEnum(schedule) << "'";
-    }
-  }
   if (isRows()) {
     for (StringRef name : {threadsAttrName, registerGroupsAttrName}) {
       if (!source->getAttrOfType<IntegerAttr>(name)) {
@@ -615,6 +607,8 @@ void FusedLowering::declareClass() {
                               {scalars, matrix, b.getI64Type()},
                               {"scalars", "matrix", position}),
                  0};
+  bool reducesAtAll = llvm::any_of(
+      passes, [](const ElementPass &pass) { return !pass.reductions.empty(); });
   for (unsigned i = 0; i < passes.size(); ++i) {
     Type index = kernel::PassIndexType::get(context, i);
     SmallVector<Type> types{index, kernel::ElementType::get(context, lists[i])};
@@ -628,7 +622,8 @@ void FusedLowering::declareClass() {
     passScopes.push_back(
         {createMethod(kernel::MethodKind::Pass, types, names), -1});
     Scope reduced = {nullptr, i + 1};
-    if (!passes[i].reductions.empty()) {
+    // The library looks the name up even where no pass has reductions.
+    if (!passes[i].reductions.empty() || (i == 0 && !reducesAtAll)) {
       reduced.method = createMethod(
           kernel::MethodKind::Reduced,
           {index, kernel::ResultsType::get(context, reductions[i])},
@@ -654,8 +649,10 @@ static void createEntry(OpBuilder &b, Location loc, StringRef name,
   }
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(&block);
+  // Transposes have no scalars, but the parameters of other kernels.
+  unsigned numUsed = driver == kernel::Driver::Transpose ? 2 : types.size();
   kernel::RunOp::create(b, loc, driver, b.getArrayAttr(templateArgs),
-                        block.getArguments());
+                        block.getArguments().take_front(numUsed));
 }
 
 /// The entry of a kernel over matrices.

@@ -64,6 +64,21 @@ static StringRef getDefaultName(Operation *op) {
       .Default(StringRef("value"));
 }
 
+/// Names for the parameters that are used. C++ warns of those that are not.
+static ArrayAttr nameParameters(Block &body, std::optional<ArrayAttr> wishes,
+                                NameScope &scope) {
+  Builder b(body.getParentOp()->getContext());
+  SmallVector<Attribute> names;
+  for (BlockArgument argument : body.getArguments()) {
+    StringRef wish =
+        wishes ? cast<StringAttr>((*wishes)[argument.getArgNumber()]).getValue()
+               : StringRef("parameter");
+    names.push_back(b.getStringAttr(argument.use_empty() ? std::string()
+                                                         : scope.choose(wish)));
+  }
+  return b.getArrayAttr(names);
+}
+
 namespace {
 
 /// Prepares one method.
@@ -76,7 +91,6 @@ public:
 
 private:
   void eraseUnused();
-  void nameParameters();
   void prepare(Operation *op);
   /// Whether a value is a part of the expression of `user` so far.
   bool isPart(Value value) {
@@ -103,24 +117,6 @@ void MethodPreparer::eraseUnused() {
       op.erase();
     }
   }
-}
-
-void MethodPreparer::nameParameters() {
-  SmallVector<Attribute> names;
-  std::optional<ArrayAttr> wishes = method.getNames();
-  for (BlockArgument argument : method.getBody().front().getArguments()) {
-    // C++ warns of names that are not used.
-    std::string name;
-    if (!argument.use_empty()) {
-      StringRef wish =
-          wishes
-              ? cast<StringAttr>((*wishes)[argument.getArgNumber()]).getValue()
-              : StringRef("parameter");
-      name = scope.choose(wish);
-    }
-    names.push_back(b.getStringAttr(name));
-  }
-  method.setNamesAttr(b.getArrayAttr(names));
 }
 
 /// Whether a member is changed in the same method. Where it is read is then not
@@ -188,7 +184,8 @@ void MethodPreparer::prepare(Operation *op) {
 
 void MethodPreparer::run() {
   eraseUnused();
-  nameParameters();
+  method.setNamesAttr(
+      nameParameters(method.getBody().front(), method.getNames(), scope));
   for (Operation &op : llvm::make_early_inc_range(method.getBody().front())) {
     prepare(&op);
   }
@@ -222,19 +219,6 @@ static void prepareClass(ClassOp classOp) {
   }
 }
 
-static void nameParameters(EntryOp entry) {
-  OpBuilder b(entry.getContext());
-  NameScope scope;
-  SmallVector<Attribute> names;
-  for (unsigned i = 0; i < entry.getBody().getNumArguments(); ++i) {
-    StringRef wish = entry.getNames()
-                         ? cast<StringAttr>((*entry.getNames())[i]).getValue()
-                         : StringRef("parameter");
-    names.push_back(b.getStringAttr(scope.choose(wish)));
-  }
-  entry.setNamesAttr(b.getArrayAttr(names));
-}
-
 namespace {
 struct PrepareKernelPass : impl::PrepareKernelBase<PrepareKernelPass> {
   void runOnOperation() override {
@@ -243,7 +227,9 @@ struct PrepareKernelPass : impl::PrepareKernelBase<PrepareKernelPass> {
       prepareClass(classOp);
     }
     for (auto entry : module.getOps<EntryOp>()) {
-      nameParameters(entry);
+      NameScope scope;
+      entry.setNamesAttr(
+          nameParameters(entry.getBody().front(), entry.getNames(), scope));
     }
     if (failed(verifyPrintable(module))) {
       signalPassFailure();

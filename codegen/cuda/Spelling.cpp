@@ -7,7 +7,6 @@
 #include "llvm/Support/FormatVariadic.h"
 
 #include <charconv>
-#include <cstdlib>
 
 using namespace mlir;
 using namespace kaon::kernel;
@@ -34,10 +33,11 @@ template <typename T> static std::string spellShortest(T x) {
 static std::string spellFloat(float x) {
   std::string text = spellShortest(x);
   // A compiler may read f32 by way of f64, which rounds twice.
-  if (static_cast<float>(std::strtod(text.c_str(), nullptr)) == x) {
+  double wide = APFloat(APFloat::IEEEdouble(), text).convertToDouble();
+  if (static_cast<float>(wide) == x) {
     return text + "f";
   }
-  return llvm::formatv("floatOf({0:x})", llvm::bit_cast<uint32_t>(x));
+  return llvm::formatv("floatOf({0:x}u)", llvm::bit_cast<uint32_t>(x));
 }
 
 std::string spellNumber(const llvm::APFloat &number) {
