@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -176,6 +177,15 @@ def median(seconds: list[float]) -> float:
     return Timing.of(seconds).median
 
 
+def paired(numerators: list[float], denominators: list[float]) -> float:
+    """Median over the rounds of the ratio of two candidates' seconds.
+
+    The rate of a virtual machine's memory changes by half from one second to the next: what is compared must have been
+    measured in the same round, and the median must be of ratios.
+    """
+    return statistics.median(n / d for n, d in zip(numerators, denominators, strict=True))
+
+
 def measure_muon(subject: Subject, repetitions: int, peak: float) -> tuple[dict[str, Any], list[Target]]:
     """Muon K=1 and Periodic Row-wise Muon K=3 against the same iteration in torch."""
     muon, periodic = kaon_optimizer("Muon", subject.parameters), kaon_optimizer("PRM", subject.parameters)
@@ -234,8 +244,8 @@ def measure_streams(subject: Subject, repetitions: int) -> tuple[dict[str, Any],
 
     The streams are torch's fused optimizers, which read and write what Kaon's must: SGD with momentum (5 words per
     element: gradient, momentum and parameter) has next to no arithmetic and moves what a row step moves; AdamW moves
-    7. Each step is credited with the least traffic that its formula needs, so reading something twice counts against
-    it. Passes over one to three vectors are reported beside them.
+    7, and is compared with the faster of the two. Each step is credited with the least traffic that its formula needs,
+    so reading something twice counts against it. Passes over one to three vectors are reported beside them.
     """
     # A period longer than the measurement: its first step, a refresh, falls into the warm-up; only row steps follow.
     rows = kaon_optimizer("PRM", subject.parameters, period=repetitions + STREAM_WARMUP + 1)
@@ -256,20 +266,27 @@ def measure_streams(subject: Subject, repetitions: int) -> tuple[dict[str, Any],
     calls = {name: call for name, (_, call) in candidates.items()}
     seconds = interleave(calls, repetitions, warmup=STREAM_WARMUP, title=f"{subject.name} streams")
     rates = {name: words * WORD * subject.elements / median(seconds[name]) for name, (words, _) in candidates.items()}
-    stream = rates["torch SGD momentum fused"]
-    adamw_stream = max(stream, rates["torch AdamW fused"])
-    foreach_ratio = median(seconds["torch AdamW foreach"]) / median(seconds["kaon AdamW"])
-    fused_ratio = median(seconds["torch AdamW fused"]) / median(seconds["kaon AdamW"])
+    # What each round's step would have taken at the rate of that round's streams.
+    momentum_seconds, fused_seconds = seconds["torch SGD momentum fused"], seconds["torch AdamW fused"]
+    row_ideal = [taken * subject.row_step_words / ROW_STEP_WORDS for taken in momentum_seconds]
+    adamw_ideal = [
+        min(taken * ADAMW_WORDS / ROW_STEP_WORDS, fused)
+        for taken, fused in zip(momentum_seconds, fused_seconds, strict=True)
+    ]
+    row_share = paired(row_ideal, seconds["kaon row step"])
+    adamw_share = paired(adamw_ideal, seconds["kaon AdamW"])
+    foreach_ratio = paired(seconds["torch AdamW foreach"], seconds["kaon AdamW"])
+    fused_ratio = paired(fused_seconds, seconds["kaon AdamW"])
     results = {
         "seconds": {name: asdict(Timing.of(taken)) for name, taken in seconds.items()},
         "bytes_per_second": rates,
-        "streaming_bytes_per_second": {"row step": stream, "AdamW": adamw_stream},
+        "share_of_streaming_rate": {"row step": row_share, "AdamW": adamw_share},
         "adamw_times_faster_than_foreach": foreach_ratio,
         "adamw_times_faster_than_fused": fused_ratio,
     }
     targets = [
-        Target(subject.name, "row step / streaming rate", rates["kaon row step"] / stream, 0.7, at_most=False),
-        Target(subject.name, "AdamW / streaming rate", rates["kaon AdamW"] / adamw_stream, 0.7, at_most=False),
+        Target(subject.name, "row step / streaming rate", row_share, 0.7, at_most=False),
+        Target(subject.name, "AdamW / streaming rate", adamw_share, 0.7, at_most=False),
         Target(subject.name, "torch AdamW(foreach) / kaon AdamW", foreach_ratio, 2.0, at_most=False),
     ]
     return results, targets
