@@ -62,7 +62,7 @@ Value kaon::getViewed(Value value) {
 /// result.
 static bool loadsBeforeItStores(LaunchOp op, unsigned operand,
                                 unsigned result) {
-  // Kernels of the CPU store all results of a row last.
+  // Kernels of the CPU look for themselves what lies where.
   func::FuncOp kernel = getCudaTarget(op) ? getKernel(op) : func::FuncOp();
   if (!kernel || getKernelSchedule(kernel) != Schedule::Rows) {
     return true;

@@ -185,6 +185,14 @@ LogicalResult NewtonSchulzOp::verify() {
                      << coefficient;
     }
   }
+  int64_t previous = 0;
+  for (int64_t restart : getRestarts().value_or(ArrayRef<int64_t>())) {
+    if (restart <= previous || restart >= getSteps()) {
+      return error() << "expects ascending restarts in [1, " << getSteps()
+                     << "), but got " << restart << " after " << previous;
+    }
+    previous = restart;
+  }
   return verifyGuard(getEpsilon(), getScale(), error);
 }
 

@@ -38,6 +38,10 @@ public:
   void expand(NewtonSchulzOp op);
 
 private:
+  /// One step of an iteration.
+  struct Step {
+    double a, b, c;
+  };
   static double toDouble(const APFloat &number) {
     return number.convertToDouble();
   }
@@ -55,6 +59,14 @@ private:
   Value min(Value a, Value b) { return arith::MinimumFOp::create(*this, a, b); }
   Value matmul(Value a, Value b, bool transposeB = false) {
     return MatmulOp::create(*this, a, b, /*transposeA=*/false, transposeB);
+  }
+  /// A product that is known to be symmetric.
+  Value matmulSymmetric(Value a, Value b) {
+    return MatmulOp::create(*this, a, b, /*transposeA=*/false,
+                            /*transposeB=*/false, /*symmetric=*/true);
+  }
+  Value scale(double factor, Value matrix) {
+    return mul(splat(factor, matrix), matrix);
   }
 
   /// Matrix filled with a host scalar (f64) or a number, shaped like `like`.
@@ -133,6 +145,20 @@ private:
   /// second factor is one nearly always; else it continues in the direction of
   /// the first, so that nothing overflows or vanishes between them.
   Value mulInTwoFactors(Value matrix, Value number);
+
+  /// The Gram matrix of the shorter side.
+  Value gram(Value x, bool isTall) {
+    return MatmulOp::create(*this, x, x, /*transposeA=*/isTall,
+                            /*transposeB=*/!isTall, /*symmetric=*/true);
+  }
+  /// `b * gram + c * gram^2`
+  Value polynomial(const Step &step, Value gram) {
+    Value result = scale(step.b, gram);
+    return step.c == 0.0
+               ? result
+               : add(result, scale(step.c, matmulSymmetric(gram, gram)));
+  }
+  Value iterateOnGram(Value x, ArrayRef<Step> steps);
 
   Value norm(Value matrix, Along along);
   Value normalize(Value matrix, Along along, NormalizeMode mode, double epsilon,
@@ -232,13 +258,57 @@ void Expander::expand(ApplyOp op) {
   llvm_unreachable("all forms of apply are handled");
 }
 
+/// Steps that act on the Gram matrix R of x: each maps x to (Z + a I) x with
+/// Z = b R + c R^2, and R to (Z + a I) R (Z + a I), all of which commute. What
+/// they do to x is gathered as `factor + identity * I`. Adding a I to a matrix
+/// would round its small elements as its diagonal: it stays apart.
+Value Expander::iterateOnGram(Value x, ArrayRef<Step> steps) {
+  ArrayRef<int64_t> shape = getMatrixType(x).getShape();
+  bool isTall = shape[0] > shape[1];
+  Value r = gram(x, isTall), factor;
+  double identity = 1.0;
+  for (const Step &step : steps) {
+    Value z = polynomial(step, r);
+    if (factor) {
+      // (factor + identity I) (Z + a I)
+      Value product = add(scale(step.a, factor), matmulSymmetric(factor, z));
+      factor = add(product, scale(identity, z));
+    } else {
+      factor = z;
+    }
+    identity *= step.a;
+    if (&step != &steps.back()) {
+      Value half = add(scale(step.a, r), matmulSymmetric(r, z));
+      r = add(scale(step.a, half), matmulSymmetric(z, half));
+    }
+  }
+  Value moved = isTall ? matmul(x, factor) : matmul(factor, x);
+  return add(scale(identity, x), moved);
+}
+
 void Expander::expand(NewtonSchulzOp op) {
   Value x = normalize(op.getInput(), Along::All, op.getMode(),
                       toDouble(op.getEpsilon()), toDouble(op.getScale()));
   ArrayRef<double> coefficients = op.getCoefficients();
+  SmallVector<Step> steps;
   for (size_t i = 0; i + 2 < coefficients.size(); i += 3) {
-    double a = coefficients[i], b = coefficients[i + 1],
-           c = coefficients[i + 2];
+    steps.push_back(
+        {coefficients[i], coefficients[i + 1], coefficients[i + 2]});
+  }
+  if (std::optional<ArrayRef<int64_t>> restarts = op.getRestarts()) {
+    SmallVector<int64_t> ends(*restarts);
+    ends.push_back(op.getSteps());
+    int64_t begin = 0;
+    for (int64_t end : ends) {
+      if (begin < end) {
+        x = iterateOnGram(
+            x, ArrayRef(steps).slice(begin, static_cast<size_t>(end - begin)));
+      }
+      begin = end;
+    }
+    return replace(op, x);
+  }
+  for (auto [a, b, c] : steps) {
     Value gram = matmul(x, x, /*transposeB=*/true);
     Value polynomial = mul(splat(b, gram), gram);
     if (c != 0.0) {

@@ -33,6 +33,38 @@ def VerifyProgramPass : Pass<"kaon-verify-program", "::mlir::ModuleOp"> {
   }];
 }
 
+def GramNewtonSchulzPass : Pass<"kaon-gram-newton-schulz", "::mlir::func::FuncOp"> {
+  let summary = "Iterate on the Gram matrix where that is less work (approximate)";
+  let description = [{
+    For a GPU (`kaon.cuda` on the module), chooses the Gram form for every
+    `kaon.newton_schulz` of a long matrix: with `T` steps and `s` segments, and the longer
+    side `r` times the shorter one, `3 s r + 4 T - 3 s` instead of `T (3 r + 1)` cubes of the
+    shorter side, symmetric products counted as halves. The form is chosen if it saves a
+    tenth and the shorter side has `min-size` elements.
+
+    In 16 bits, a singular value of zero leaves an eigenvalue of the Gram matrix that is
+    wrong by one unit of rounding, and each step of a segment multiplies it by `a^2`;
+    segments end before that exceeds 1/16, and before the product of their `a` exceeds 1/8 of
+    the inverse of the unit. Results then have errors like those of the standard form. The
+    decision is reported as a remark of category `kaon-gram-newton-schulz`.
+
+    Example (`half = bf16`):
+
+    ```mlir
+    %o = kaon.newton_schulz %u coefficients [3.4445, -4.775, 2.0315, 3.4445, -4.775, 2.0315, 3.4445, -4.775, 2.0315]
+        normalize max epsilon 0.0 scale 1.0 : tensor<512x2048xf32>
+    ```
+
+    gains `gram restarts [2]`.
+
+    Numeric class: approximate. Equal in exact arithmetic; errors of 16-bit products are
+    of the same order. Needs library ops that are not expanded.
+  }];
+  let options = [
+    Option<"minSize", "min-size", "int64_t", /*default=*/"256",
+           "Shorter sides below this are left alone: their launches cost more than their work">];
+}
+
 def ExpandUpdatesPass : Pass<"kaon-expand-updates", "::mlir::func::FuncOp"> {
   let summary = "Write library ops in terms of primitives (approximate)";
   let description = [{

@@ -24,6 +24,8 @@ void addSimplifyPipeline(OpPassManager &pm,
   SplitPhasesPassOptions split;
   split.maxPeriod = options.maxPeriod;
   pm.addPass(createSplitPhasesPass(split));
+  // Before the steps are written out. Leaves modules for the CPU alone.
+  pm.addNestedPass<func::FuncOp>(createGramNewtonSchulzPass());
   pm.addNestedPass<func::FuncOp>(createExpandUpdatesPass());
   // Equal products become one, which the passes below then need not orient or
   // mark twice.

@@ -7,9 +7,12 @@ bounds of ``test_differential.py``; in native precision it rounds where the modu
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
+import kaon
+import kaon.language as kl
 import language_examples as examples
 import numpy as np
 import pytest
@@ -259,3 +262,105 @@ def test_everything_fits_in_one_round_by_default() -> None:
     module.run_pipeline("kaon-cuda-pipeline")
     ((bucket,),) = plan_of(module)["phases"]
     assert bucket["concurrent"] * 2 >= len(entries)
+
+
+@kaon.update
+def orthogonal(
+    w: kl.param, g: kl.grad, *, coefficients: kl.constexpr = kl.KELLER_JORDAN, norm_scale: kl.constexpr = 1.0
+):
+    """What Newton-Schulz makes of the gradient, added to the parameter."""
+    return w + kl.newton_schulz(g, coefficients=coefficients, norm_scale=norm_scale)
+
+
+STEPS = ((2.0, -1.5, 0.5), (1.875, -1.25, 0.375), (1.5, -0.75, 0.25), (1.75, -1.0, 0.25))
+"""Four steps, each with coefficients of its own."""
+
+GRAM = "func.func(kaon-gram-newton-schulz{min-size=1})"
+WIDE_AND_TALL = [(16, 64), (64, 16), (3, 40), (33, 9)]
+
+
+@pytest.mark.parametrize("shape", WIDE_AND_TALL)
+@pytest.mark.parametrize("restarts", [[], [1], [2], [1, 3], [1, 2, 3]])
+def test_the_gram_form_is_the_same_in_exact_arithmetic(shape: tuple[int, int], restarts: list[int]) -> None:
+    text = driver.emit([driver.MatrixEntry(orthogonal, *shape, constexprs={"coefficients": STEPS})]).text
+    line = next(line for line in text.splitlines() if "kaon.newton_schulz" in line)
+    written = line.replace(" : tensor<", f" gram restarts {restarts} : tensor<", 1)
+    original, changed = _C.parse(text), _C.parse(text.replace(line, written))
+    for module in (original, changed):
+        module.set_cuda_target({})
+        module.run_pipeline("kaon-simplify-pipeline")
+    # Started anew before every step, it is the standard form.
+    is_standard = changed.print().count("kaon.matmul") == original.print().count("kaon.matmul")
+    assert is_standard == (restarts == [1, 2, 3])
+    arguments = arguments_of(original, shape, 1)
+    for one, other in zip(
+        results_of(original, arguments, "float64"), results_of(changed, arguments, "float64"), strict=True
+    ):
+        assert error(one, other) < 1e-12
+
+
+def hard_gradients(shape: tuple[int, int]) -> dict[str, Any]:
+    """What 16-bit Gram matrices find hard: singular values of zero, or far apart."""
+    generator = np.random.default_rng(3)
+    rows, cols = shape
+    short = min(shape)
+    left, _ = np.linalg.qr(generator.standard_normal((rows, rows)))
+    right, _ = np.linalg.qr(generator.standard_normal((cols, cols)))
+    spread = left[:, :short] * np.logspace(0, -6, short) @ right[:short]
+    return {
+        "normal": generator.standard_normal(shape),
+        "rank one": np.outer(generator.standard_normal(rows), generator.standard_normal(cols)),
+        "ones": np.ones(shape),
+        "rank four and noise": generator.standard_normal((rows, 4)) @ generator.standard_normal((4, cols))
+        + 1e-4 * generator.standard_normal(shape),
+        "six decades": spread,
+        "zero": np.zeros(shape),
+    }
+
+
+def largest_factor(entry: driver.MatrixEntry, half: str) -> float:
+    """What the steps of a segment multiply the smallest singular values by."""
+    module = _C.parse(driver.emit([entry]).text)
+    module.set_cuda_target({"half": half})
+    module.run_pipeline(GRAM)
+    (op,) = [
+        op
+        for op in module.to_python().regions[0].blocks[0].operations[0].regions[0].blocks[0].operations
+        if op.name == "kaon.newton_schulz"
+    ]
+    slopes = op.attributes["coefficients"][0::3]
+    ends = [*op.attributes["restarts"], len(slopes)]
+    return max(math.prod(slopes[begin:end]) for begin, end in zip([0, *ends[:-1]], ends, strict=True))
+
+
+TABLES: dict[str, dict[str, Any]] = {
+    "KELLER_JORDAN": {"coefficients": kl.KELLER_JORDAN},
+    "POLAR_EXPRESS": {"coefficients": kl.POLAR_EXPRESS.safety(1.01), "norm_scale": 1.01},
+    "YOU": {"coefficients": kl.YOU},
+}
+"""Tables, with what their authors use along with them."""
+
+
+@pytest.mark.parametrize("half", ["bf16", "f16"])
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("shape", [(32, 128), (128, 32)])
+def test_the_gram_form_rounds_like_the_standard_form(half: str, table: str, shape: tuple[int, int]) -> None:
+    """On hard gradients, too, and it stays as bounded as Newton-Schulz is."""
+    entry = driver.MatrixEntry(orthogonal, *shape, "f32", "f32", TABLES[table])
+    growth = largest_factor(entry, half)
+    modules = {}
+    for form, passes in {"standard": PER_PASS, "gram": (GRAM, *PER_PASS)}.items():
+        modules[form] = _C.parse(driver.emit([entry]).text)
+        modules[form].set_cuda_target({"half": half})
+        for name in passes:
+            modules[form].run_pipeline(name)
+    assert modules["gram"].print().count("kaon.matmul") > modules["standard"].print().count("kaon.matmul")
+    for name, gradient in hard_gradients(shape).items():
+        arguments = [np.zeros(shape), gradient, 1]
+        (exact,) = results_of(modules["standard"], arguments, "float64")
+        (standard,) = results_of(modules["standard"], arguments)
+        (gram,) = results_of(modules["gram"], arguments)
+        # The factor is rounded where it is largest, by half a last digit, and applied where it is about one.
+        allowed = 3 * np.linalg.norm(standard - exact) + growth * EPSILON[half] * np.linalg.norm(exact)
+        assert np.linalg.norm(gram - exact) <= allowed, name
+        assert np.linalg.norm(gram, 2) <= 1.3, name

@@ -146,6 +146,22 @@ func.func @f(%x: tensor<1x?xf32>) {
 
 // -----
 
+func.func @f(%x: tensor<4x6xf32>) {
+  // expected-error @below {{expects ascending restarts in [1, 2), but got 2 after 0}}
+  %y = kaon.newton_schulz %x coefficients [1.5, -0.5, 0.0, 2.0, -1.5, 0.5] normalize max epsilon 0.0 scale 1.0 gram restarts [2] : tensor<4x6xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<4x6xf32>) {
+  // expected-error @below {{expects ascending restarts in [1, 3), but got 1 after 1}}
+  %y = kaon.newton_schulz %x coefficients [1.5, -0.5, 0.0, 1.5, -0.5, 0.0, 1.5, -0.5, 0.0] normalize max epsilon 0.0 scale 1.0 gram restarts [1, 1] : tensor<4x6xf32>
+  return
+}
+
+// -----
+
 // matmul.
 func.func @f(%a: tensor<4x6xf32>, %b: tensor<4x6xf64>, %c: tensor<4x4xf32>, %s: f64) {
   // expected-error @below {{expects a right operand of 'f32', but got 'f64'}}

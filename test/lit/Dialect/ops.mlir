@@ -27,6 +27,10 @@ func.func @newton_schulz(%x: tensor<4x6xf64>) {
   // CHECK: kaon.newton_schulz %[[X]] coefficients [1.500000e+00, -5.000000e-01, 0.000000e+00, 2.000000e+00, -1.500000e+00, 5.000000e-01]
   // CHECK-SAME: normalize add epsilon 9.9999999999999995E-8 scale 1.010000e+00
   %b = kaon.newton_schulz %x coefficients [1.5, -0.5, 0.0, 2.0, -1.5, 0.5] normalize add epsilon 1.0e-7 scale 1.01 : tensor<4x6xf64>
+  // CHECK: kaon.newton_schulz %[[X]] coefficients {{.*}} scale 1.000000e+00 gram restarts [1] : tensor<4x6xf64>
+  %d = kaon.newton_schulz %x coefficients [1.5, -0.5, 0.0, 2.0, -1.5, 0.5] normalize max epsilon 0.0 scale 1.0 gram restarts [1] : tensor<4x6xf64>
+  // CHECK: kaon.newton_schulz %[[X]] coefficients {{.*}} scale 1.000000e+00 gram restarts [] {test.note = "kept"} : tensor<4x6xf64>
+  %e = kaon.newton_schulz %x coefficients [1.5, -0.5, 0.0] normalize max epsilon 0.0 scale 1.0 gram restarts [] {test.note = "kept"} : tensor<4x6xf64>
   // CHECK: kaon.newton_schulz %[[X]] coefficients [] normalize none
   %c = kaon.newton_schulz %x coefficients [] normalize none epsilon 0.0 scale 1.0 : tensor<4x6xf64>
   return
