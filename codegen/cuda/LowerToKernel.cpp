@@ -607,8 +607,6 @@ void FusedLowering::declareClass() {
                               {scalars, matrix, b.getI64Type()},
                               {"scalars", "matrix", position}),
                  0};
-  bool reducesAtAll = llvm::any_of(
-      passes, [](const ElementPass &pass) { return !pass.reductions.empty(); });
   for (unsigned i = 0; i < passes.size(); ++i) {
     Type index = kernel::PassIndexType::get(context, i);
     SmallVector<Type> types{index, kernel::ElementType::get(context, lists[i])};
@@ -622,8 +620,7 @@ void FusedLowering::declareClass() {
     passScopes.push_back(
         {createMethod(kernel::MethodKind::Pass, types, names), -1});
     Scope reduced = {nullptr, i + 1};
-    // The library looks the name up even where no pass has reductions.
-    if (!passes[i].reductions.empty() || (i == 0 && !reducesAtAll)) {
+    if (!passes[i].reductions.empty()) {
       reduced.method = createMethod(
           kernel::MethodKind::Reduced,
           {index, kernel::ResultsType::get(context, reductions[i])},
