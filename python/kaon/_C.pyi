@@ -46,7 +46,10 @@ class Operation(NamedTuple):
     location: str
 
 class KernelSource:
-    """A kernel a lowered module needs: its name and the canonical text of a module that holds it alone."""
+    """A kernel a lowered module needs: its name and the canonical text of a module that holds it alone.
+
+    Texts for CUDA carry locations, which lead from the generated code back to the user's Python.
+    """
 
     @property
     def name(self) -> str: ...
