@@ -26,6 +26,8 @@ public:
   LogicalResult narrow(MatmulOp product);
 
 private:
+  bool isNarrow(Value matrix) const;
+  bool mayRoundAddend(Value addend) const;
   Value getNarrow(Value matrix);
 
   FloatType half;
@@ -35,6 +37,34 @@ private:
 
 } // namespace
 
+/// Whether a matrix is one in half precision, widened.
+bool Narrower::isNarrow(Value matrix) const {
+  auto widened = matrix.getDefiningOp<arith::ExtFOp>();
+  return widened && getMatrixType(widened.getIn()).getElementType() == half;
+}
+
+/// Whether an addend may be in half precision: if a product made it, or reads
+/// it in half precision anyway. A parameter or a state must not lose bits to
+/// the sum with what changes it.
+bool Narrower::mayRoundAddend(Value addend) const {
+  if (isNarrow(addend)) {
+    return true;
+  }
+  Value source = addend;
+  if (auto widened = addend.getDefiningOp<arith::ExtFOp>()) {
+    source = widened.getIn();
+  }
+  if (isa<BlockArgument>(source)) {
+    return false;
+  }
+  bool isMultiplied = llvm::any_of(addend.getUsers(), [&](Operation *user) {
+    auto product = dyn_cast<MatmulOp>(user);
+    return product &&
+           llvm::is_contained({product.getLhs(), product.getRhs()}, addend);
+  });
+  return isMultiplied || narrowed.contains(addend);
+}
+
 /// A matrix in half precision, rounded where it is defined, once for all
 /// products that read it.
 Value Narrower::getNarrow(Value matrix) {
@@ -43,9 +73,8 @@ Value Narrower::getNarrow(Value matrix) {
   }
   auto type = getMatrixType(matrix);
   // What was widened is exactly what it was before.
-  auto widened = matrix.getDefiningOp<arith::ExtFOp>();
-  if (widened && getMatrixType(widened.getIn()).getElementType() == half) {
-    return widened.getIn();
+  if (isNarrow(matrix)) {
+    return matrix.getDefiningOp<arith::ExtFOp>().getIn();
   }
   Value &result = narrowed[matrix];
   if (!result) {
@@ -72,16 +101,24 @@ LogicalResult Narrower::narrow(MatmulOp product) {
            << "expects operands that are not packed, which only products of "
               "the CPU read";
   }
+  Value addend = product.getAddend();
+  bool addsWide = addend && !mayRoundAddend(addend);
   Value lhs = getNarrow(product.getLhs()), rhs = getNarrow(product.getRhs()),
-        addend = getNarrow(product.getAddend());
+        narrowAddend = addsWide ? Value() : getNarrow(addend);
   OpBuilder builder(product);
   auto type = product.getResult().getType();
   auto result = MatmulOp::create(
       builder, product.getLoc(), type.clone(half), lhs, rhs, product.getAlpha(),
-      product.getBeta(), addend, product.getTransposeA(),
-      product.getTransposeB(), product.getSymmetric());
-  Value wide = arith::ExtFOp::create(builder, product.getLoc(), type,
-                                     result.getResult());
+      addsWide ? Value() : product.getBeta(), narrowAddend,
+      product.getTransposeA(), product.getTransposeB(), product.getSymmetric());
+  Location loc = product.getLoc();
+  Value wide = arith::ExtFOp::create(builder, loc, type, result.getResult());
+  if (addsWide) {
+    Value scaled = arith::MulFOp::create(
+        builder, loc, createSplat(builder, loc, product.getBeta(), type),
+        addend);
+    wide = arith::AddFOp::create(builder, loc, scaled, wide);
+  }
   product.replaceAllUsesWith(wide);
   product.erase();
   return success();

@@ -231,7 +231,9 @@ def NarrowProductsPass : Pass<"kaon-narrow-products", "::mlir::func::FuncOp"> {
     `kaon.cuda` on the module names, and gives its result in it. A matrix is rounded
     once, where it is defined, for all products that read it; what comes from that type
     is not rounded again. Other users of a product see its result widened. A `kaon.transpose`
-    of a 16-bit vector, which would be a view of rows with gaps, is taken in `f32`.
+    of a 16-bit vector, which would be a view of rows with gaps, is taken in `f32`. So is the
+    sum with an addend that no product makes or reads, and with a parameter or a state
+    always: it would lose bits to what changes it.
 
     Example (`half = bf16`):
 
@@ -253,7 +255,7 @@ def NarrowProductsPass : Pass<"kaon-narrow-products", "::mlir::func::FuncOp"> {
     error of the 16-bit type, 2^-9 for `bf16` and 2^-12 for `f16`; `f16` ends at 65504,
     and is for what is normalized first. Needs simplified updates.
   }];
-  let dependentDialects = ["::mlir::arith::ArithDialect"];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::tensor::TensorDialect"];
 }
 
 def BucketPass : Pass<"kaon-bucket", "::mlir::ModuleOp"> {

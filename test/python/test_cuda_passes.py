@@ -275,6 +275,24 @@ def orthogonal(
 STEPS = ((2.0, -1.5, 0.5), (1.875, -1.25, 0.375), (1.5, -0.75, 0.25), (1.75, -1.0, 0.25))
 """Four steps, each with coefficients of its own."""
 
+@kaon.update
+def descend_by_product(w: kl.param, g: kl.grad, lr: kl.scalar):
+    """A parameter plus a product, which are one op on the CPU."""
+    return w - lr * (g @ g.T) @ w
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (9, 17), (24, 24)])
+def test_a_parameter_keeps_its_bits(shape: tuple[int, int]) -> None:
+    """What is rounded to bf16 is the change of the parameter, not the parameter."""
+    module = lowered(descend_by_product, shape, "f32", "bf16", PER_PASS)
+    arguments = arguments_of(module, shape, 1)
+    arguments[0] = round_to(100 * arguments[0], "f32")
+    arguments[1] = round_to(arguments[1] / 100, "f32")
+    (exact,), (native,) = results_of(module, arguments, "float64"), results_of(module, arguments)
+    change = np.linalg.norm(exact - arguments[0])
+    assert np.linalg.norm(native - exact) <= 4 * EPSILON["bf16"] * change + EPSILON["f32"] * np.linalg.norm(exact)
+
+
 GRAM = "func.func(kaon-gram-newton-schulz{min-size=1})"
 WIDE_AND_TALL = [(16, 64), (64, 16), (3, 40), (33, 9)]
 

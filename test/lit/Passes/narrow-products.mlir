@@ -90,3 +90,40 @@ func.func @view(%w: tensor<4x1xbf16> {kaon.role = #kaon.role<param>}, %g: tensor
 }
 
 }
+
+// -----
+
+// A parameter is not rounded to be added to what changes it, even if a product
+// reads it, too; neither is what no product reads.
+
+module attributes {kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 166912>} {
+
+// CHECK-LABEL: func.func @param
+// CHECK-SAME: %[[W:[a-z0-9]+]]: tensor<4x4xf32>
+// CHECK-SAME: %[[S:[a-z0-9]+]]: f64
+// CHECK: %[[P:.*]] = kaon.matmul %{{.*}}, %{{.*}} alpha %[[S]] : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+// CHECK: %[[WIDE:.*]] = arith.extf %[[P]]
+// CHECK: %[[SPLAT:.*]] = tensor.splat
+// CHECK: %[[KEPT:.*]] = arith.mulf %[[SPLAT]], %[[W]] : tensor<4x4xf32>
+// CHECK: %[[W1:.*]] = arith.addf %[[KEPT]], %[[WIDE]] : tensor<4x4xf32>
+// CHECK: return %[[W1]]
+func.func @param(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xf32> {kaon.role = #kaon.role<grad>},
+                 %s: f64 {kaon.role = #kaon.role<scalar>}, %step: i64 {kaon.role = #kaon.role<step>})
+    -> tensor<4x4xf32> attributes {kaon.update} {
+  %w1 = kaon.matmul %w, %g alpha %s beta %s %w : (tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %w1 : tensor<4x4xf32>
+}
+
+// CHECK-LABEL: func.func @sum
+// CHECK: %[[C:.*]] = math.absf
+// CHECK: kaon.matmul %{{.*}}, %{{.*}} : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+// CHECK: arith.mulf %{{.*}}, %[[C]] : tensor<4x4xf32>
+func.func @sum(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xf32> {kaon.role = #kaon.role<grad>},
+               %s: f64 {kaon.role = #kaon.role<scalar>}, %step: i64 {kaon.role = #kaon.role<step>})
+    -> tensor<4x4xf32> attributes {kaon.update} {
+  %c = math.absf %w : tensor<4x4xf32>
+  %w1 = kaon.matmul %g, %g beta %s %c : (tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %w1 : tensor<4x4xf32>
+}
+
+}
