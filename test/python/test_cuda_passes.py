@@ -275,6 +275,7 @@ def orthogonal(
 STEPS = ((2.0, -1.5, 0.5), (1.875, -1.25, 0.375), (1.5, -0.75, 0.25), (1.75, -1.0, 0.25))
 """Four steps, each with coefficients of its own."""
 
+
 @kaon.update
 def descend_by_product(w: kl.param, g: kl.grad, lr: kl.scalar):
     """A parameter plus a product, which are one op on the CPU."""
@@ -291,6 +292,24 @@ def test_a_parameter_keeps_its_bits(shape: tuple[int, int]) -> None:
     (exact,), (native,) = results_of(module, arguments, "float64"), results_of(module, arguments)
     change = np.linalg.norm(exact - arguments[0])
     assert np.linalg.norm(native - exact) <= 4 * EPSILON["bf16"] * change + EPSILON["f32"] * np.linalg.norm(exact)
+
+
+@kaon.update
+def gather_products(w: kl.param, g: kl.grad, m: kl.state, lr: kl.scalar, momentum: kl.scalar):
+    """A state and a parameter that products change."""
+    m = momentum * m + (g @ g.T) @ g
+    return w - lr * (m @ (m.T @ m)), m
+
+
+@pytest.mark.parametrize("shape", [(7, 12), (12, 7)])
+def test_nothing_added_changes_nothing(shape: tuple[int, int]) -> None:
+    """Bit by bit: an addend in f32 is not rounded on its way."""
+    module = lowered(gather_products, shape, "f32", "bf16", PER_PASS)
+    generator = np.random.default_rng(5)
+    param, state = (round_to(generator.standard_normal(shape), "f32") for _ in range(2))
+    new_param, new_state = results_of(module, [param, np.zeros(shape), state, 0.0, 1.0, 1])
+    assert np.array_equal(new_param, param)
+    assert np.array_equal(new_state, state)
 
 
 GRAM = "func.func(kaon-gram-newton-schulz{min-size=1})"
