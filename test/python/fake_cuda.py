@@ -137,6 +137,12 @@ def _kernel_directory() -> Path:
     return path
 
 
+def kernel_directory() -> Path:
+    """Where the fake looks for the kernels of this process: ``<kernel>.so``."""
+    with _setup:
+        return _kernel_directory()
+
+
 def build_kernel(name: str, text: str) -> None:
     """Lets the fake run the kernel ``name`` of a CUDA text. May be called from several threads."""
     with _setup:

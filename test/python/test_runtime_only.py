@@ -3,42 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import resource
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import runtime_only
 from kaon.package import machine
-
-ROOT = Path(__file__).resolve().parents[2]
-COMPILER = shutil.which("g++") or shutil.which("c++") or "c++"
-
-
-def run(*command: str | Path, **environment: str) -> str:
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("KAON_") and key != "PYTHONPATH"}
-    result = subprocess.run(
-        [str(part) for part in command], env={**clean, **environment}, capture_output=True, text=True, timeout=900
-    )
-    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
-    return result.stdout
+from runtime_only import COMPILER, ROOT, run
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A build directory, configured and built as on a machine without LLVM."""
-    folder = tmp_path_factory.mktemp("runtime-only")
-    started = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    absent = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in ("MLIR", "LLVM", "GTest", "nlohmann_json")]
-    options = ["-DKAON_COMPILER=OFF", f"-DPython_EXECUTABLE={sys.executable}", f"-DCMAKE_CXX_COMPILER={COMPILER}"]
-    run("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *options, *absent)
-    run("ninja", "-C", folder, "KaonExtension")
-    # Seconds on a machine that does nothing else; processor time on one that does.
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - started < 120
-    return folder
+def build() -> Path:
+    return runtime_only.build()
+
+
+def test_it_is_small(build: Path) -> None:
+    """A few dozen files to compile: seconds, where the machine does nothing else."""
+    lines = (build / ".ninja_log").read_text().splitlines()[1:]
+    objects = {name for name in (line.split("\t")[3] for line in lines) if name.endswith(".o")}
+    assert 10 < len(objects) < 30, objects
 
 
 def python(build: Path, program: str, *arguments: str | Path) -> str:

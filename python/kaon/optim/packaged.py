@@ -10,12 +10,13 @@ from torch import Tensor
 
 from kaon import knobs
 from kaon.package.errors import PackageError
-from kaon.package.manifest import canonical
+from kaon.package.manifest import CPU, canonical
 from kaon.package.reading import Package
 
 from . import optimizers
 from .base import KaonOptimizer
 from .bindings import Group, Refresh, UpdateBinding
+from .devices import placement_for, target_name
 from .parameters import PARAMETER_DTYPES, Route
 from .program import Program
 from .rules import MATRIX, Rule
@@ -110,7 +111,8 @@ class PackagedOptimizer(KaonOptimizer):
         programs = super()._build()
         for program in programs:
             if program.entries:
-                program._compiled = self.kaon_package.program(program.entries, self._step_threads(), None)
+                placement = None if target_name(program.device) == CPU else placement_for(program.device)
+                program._compiled = self.kaon_package.program(program.entries, self._step_threads(), placement)
         return programs
 
     def _step_threads(self) -> int:

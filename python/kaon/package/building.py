@@ -314,7 +314,7 @@ def _compiled_files(
         target = CpuTarget(processor=extension().cpu_target(level, features))
         lowered = lower(text, target)
         return lowered, _cpu_files(lowered.kernels, target, level, directory, log)
-    from kaon.cuda_target import CudaTarget  # type: ignore[import-not-found, unused-ignore]
+    from kaon.cuda_target import CudaTarget
 
     # One plan for all architectures: rows stay on the chip where the smallest one can hold them.
     shared_bytes = min(CudaTarget.of_arch(name).shared_bytes for name in architectures)

@@ -15,7 +15,7 @@ from kaon.package.manifest import CPU, Manifest
 from kaon.package.plans import MismatchError, arrange, match, spec_of
 
 if TYPE_CHECKING:
-    from kaon.cuda import Placement  # type: ignore[import-not-found, unused-ignore]
+    from kaon.cuda import Placement
     from kaon.driver import MatrixEntry
     from kaon.target import CompiledProgram
 

@@ -1,0 +1,93 @@
+"""Where the script runs: a card, or the fakes that let it be tested to its end without one."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+FAKE_NOTE = "FAKE: an imitated driver ran on the CPU; no number here says anything about a GPU"
+
+
+@dataclass(frozen=True)
+class Device:
+    """A place for tensors, and its clock."""
+
+    torch: torch.device
+    is_fake: bool
+
+    @staticmethod
+    def card() -> Device:
+        """The first GPU.
+
+        Raises:
+            RuntimeError: torch sees none.
+        """
+        if not torch.cuda.is_available():
+            raise RuntimeError("expects a GPU that torch can use, but found none; --fake runs without")
+        return Device(torch.device("cuda", 0), False)
+
+    @staticmethod
+    def fake(library: Path, kernels: Path) -> Device:
+        """CPU tensors, which the fake driver `library` takes for device memory; its kernels are the `.so` in `kernels`.
+
+        Before anything of Kaon is used: it reads the environment that this sets.
+        """
+        os.environ.update(KAON_CUDA_DRIVER=str(library), KAON_TARGET="cuda")
+        fake = ctypes.CDLL(str(library))
+        fake.kaon_fake_cuda_set_kernel_directory(str(kernels).encode())
+        fake.kaon_fake_cuda_set_devices(1, 9, 0)
+        return Device(torch.device("cpu"), True)
+
+    def synchronize(self) -> None:
+        """Wait for everything that was launched."""
+        if not self.is_fake:
+            torch.cuda.synchronize(self.torch)
+
+    def seconds(self, call: Callable[[], object], calls: int) -> float:
+        """Seconds per call of some calls in a row: by events on a card, by the wall clock on the fakes."""
+        if self.is_fake:
+            start = time.perf_counter()
+            for _ in range(calls):
+                call()
+            return (time.perf_counter() - start) / calls
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        for _ in range(calls):
+            call()
+        last.record()
+        last.synchronize()
+        return float(first.elapsed_time(last)) * 1e-3 / calls
+
+    def host_seconds(self, call: Callable[[], object], calls: int) -> float:
+        """Seconds per call that the host spends, the device's work waited for before and after."""
+        self.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        elapsed = time.perf_counter() - start
+        self.synchronize()
+        return elapsed / calls
+
+    def describe(self) -> dict[str, Any]:
+        """What the numbers were measured on."""
+        from kaon import _C
+
+        facts: dict[str, Any] = {"torch": torch.__version__, "compiler": _C.has_compiler, "fake": self.is_fake}
+        if self.is_fake:
+            return {**facts, "note": FAKE_NOTE}
+        properties = torch.cuda.get_device_properties(self.torch)
+        return {
+            **facts,
+            "gpu": properties.name,
+            "capability": f"{properties.major}.{properties.minor}",
+            "multiprocessors": properties.multi_processor_count,
+            "memory_gib": round(properties.total_memory / 2**30, 1),
+            "cuda": torch.version.cuda,
+        }

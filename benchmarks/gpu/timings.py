@@ -1,0 +1,173 @@
+"""How fast: each kind of step against the ceilings of the machine and against its peers, interleaved in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import peers
+from .device import Device
+from .measuring import REPETITIONS, Timing, interleave
+from .packages import Loaded, load
+from .workloads import Workload, elementwise, host, newton_schulz, products, rows
+
+Progress = Callable[[str], None]
+Call = Callable[[], object]
+QUIET = {"nonfinite": "propagate"}
+"""Steps without the check of gradients, which would wait for the device."""
+
+
+def ceilings(device: Device, tiny: bool) -> tuple[dict[str, Call], dict[str, float]]:
+    """What the machine can do, as calls to time, and the work of each: bytes of a copy, FLOP of a bf16 product."""
+    elements, size = (1 << 12, 32) if tiny else (1 << 28, 8192)
+    source = torch.full((elements,), 0.5, device=device.torch)
+    target = torch.empty_like(source)
+    a, b = (torch.randn(size, size, device=device.torch).to(torch.bfloat16) for _ in range(2))
+    out = torch.empty_like(a)
+    calls: dict[str, Call] = {
+        "copy": lambda: target.copy_(source),
+        "bf16 product": lambda: torch.mm(a, b, out=out),
+    }
+    return calls, {"copy": 2.0 * source.nbytes, "bf16 product": 2.0 * size**3}
+
+
+def _step_of(loaded: Loaded) -> Call:
+    loaded.optimizer.compile()
+    return loaded.optimizer.step
+
+
+def bandwidth(directory: Path, device: Device, tiny: bool, progress: Progress) -> list[dict[str, Any]]:
+    """Row and elementwise steps: bytes per second as a share of a copy's, measured in turns with it."""
+    found = []
+    for workload in (*rows(tiny), elementwise(tiny)):
+        progress(workload.name)
+        loaded = load(directory, workload, device, **QUIET)
+        calls, work = ceilings(device, tiny)
+        timings = interleave(device, {"kaon": _step_of(loaded), "copy": calls["copy"]})
+        moved = loaded.bytes_of_step()
+        rate, ceiling = moved / timings["kaon"].median, work["copy"] / timings["copy"].median
+        found.append(
+            {
+                "workload": workload.name,
+                "elements": sum(p.numel() for p in loaded.parameters),
+                "bytes": moved,
+                "achieved_bytes_per_s": rate,
+                "ceiling_bytes_per_s": ceiling,
+                "achieved_over_ceiling": rate / ceiling,
+                "timings": {name: timing.to_json() for name, timing in timings.items()},
+            }
+        )
+    return found
+
+
+def _compare(
+    device: Device, workload: Workload, flops: float, candidates: dict[str, Call], tiny: bool
+) -> dict[str, Any]:
+    """Times of all candidates, and FLOP/s of the dense form of the work as a share of a large product's."""
+    calls, work = ceilings(device, tiny)
+    timings = interleave(device, {**candidates, "ceiling": calls["bf16 product"]})
+    ceiling = work["bf16 product"] / timings["ceiling"].median
+    kaon = timings["kaon"].median
+    return {
+        "workload": workload.name,
+        "dense_flop": flops,
+        "ceiling_flop_per_s": ceiling,
+        "dense_flop_per_s_over_ceiling": {name: flops / timings[name].median / ceiling for name in candidates},
+        "speedup_of_kaon_over": {name: timings[name].median / kaon for name in candidates if name != "kaon"},
+        "timings": {name: timing.to_json() for name, timing in timings.items()},
+    }
+
+
+def _stacked(loaded: Loaded) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same parameters and gradients as one batch, as the peers want them."""
+    with torch.no_grad():
+        gradients = [parameter.grad for parameter in loaded.parameters if parameter.grad is not None]
+        return torch.stack(list(loaded.parameters)).detach().clone(), torch.stack(gradients)
+
+
+def symmetric_products(directory: Path, device: Device, tiny: bool, progress: Progress) -> list[dict[str, Any]]:
+    """One symmetric product, the parameter changed by it."""
+    triton = peers.triton_symmetric()
+    found = []
+    for workload in products(tiny):
+        progress(workload.name)
+        loaded = load(directory, workload, device, **QUIET)
+        w, g = _stacked(loaded)
+        out = torch.empty_like(w)
+
+        def cublas(w: torch.Tensor = w, g: torch.Tensor = g) -> object:
+            return w.baddbmm_(g, g.mT, alpha=-0.02)
+
+        candidates: dict[str, Call] = {"kaon": _step_of(loaded), "cublas": cublas}
+        if triton is not None:
+
+            def by_triton(w: torch.Tensor = w, g: torch.Tensor = g, out: torch.Tensor = out) -> object:
+                return triton(g, out)
+
+            candidates["triton, product alone"] = by_triton
+        n = workload.shapes[0][0]
+        found.append(_compare(device, workload, 2.0 * n**3 * len(workload.shapes), candidates, tiny))
+    return found
+
+
+def newton_schulz_steps(directory: Path, device: Device, tiny: bool, progress: Progress) -> list[dict[str, Any]]:
+    """The whole orthogonalisation, and the parameter changed by it."""
+    triton = peers.triton_symmetric()
+    compiled = peers.compiled_step(device)
+    found = []
+    for workload in newton_schulz(tiny):
+        progress(workload.name)
+        loaded = load(directory, workload, device, **QUIET)
+        w, g = _stacked(loaded)
+        candidates: dict[str, Call] = {
+            "kaon": _step_of(loaded),
+            "cublas": lambda w=w, g=g: peers.step(w, g, 0.02),  # type: ignore[misc]
+            "torch.compile": lambda w=w, g=g: compiled(w, g, 0.02),  # type: ignore[misc]
+        }
+        if triton is not None:
+            by_triton = peers.triton_step(triton)
+            candidates["triton"] = lambda w=w, g=g, run=by_triton: run(w, g, 0.02)  # type: ignore[misc]
+        short, long = sorted(workload.shapes[0])
+        flops = peers.STEPS * (4.0 * short * short * long + 2.0 * short**3) * len(workload.shapes)
+        found.append(_compare(device, workload, flops, candidates, tiny))
+    return found
+
+
+def host_time(directory: Path, device: Device, tiny: bool, progress: Progress) -> dict[str, Any]:
+    """What a step of many small matrices costs the host, through Python and through the executor alone."""
+    workload = host(tiny)
+    progress(workload.name)
+    loaded = load(directory, workload, device, **QUIET)
+    step = _step_of(loaded)
+    executor, program = loaded.program.executor, loaded.optimizer._programs[0]
+    for _ in range(5):
+        step()
+    stream = 0 if device.is_fake else int(torch.cuda.current_stream(device.torch).cuda_stream)
+
+    def replay() -> None:
+        executor.step(2, program._flat, program._scalars, False, stream)
+
+    calls = 3 if device.is_fake else 50
+    medians = {}
+    for name, call in {"optimizer.step": step, "executor.step": replay}.items():
+        seconds = []
+        for _ in range(REPETITIONS):
+            seconds.append(device.host_seconds(call, calls))
+            executor.synchronize()  # nothing of ours is in flight when the tensors go
+        timing = Timing.of(seconds)
+        medians[name] = timing.to_json()
+    return {"workload": workload.name, "matrices": len(workload.shapes), "host_seconds_per_step": medians}
+
+
+def run(directory: Path, device: Device, tiny: bool, progress: Progress) -> dict[str, Any]:
+    """All timings; the ceilings are measured again beside each."""
+    result: dict[str, Any] = {"bandwidth": bandwidth(directory, device, tiny, progress)}
+    result["host"] = host_time(directory, device, tiny, progress)
+    triton = peers.triton_symmetric()
+    result["triton_check"] = None if triton is None else peers.check(device, triton)
+    result["symmetric_product"] = symmetric_products(directory, device, tiny, progress)
+    result["newton_schulz"] = newton_schulz_steps(directory, device, tiny, progress)
+    return result

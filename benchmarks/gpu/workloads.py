@@ -1,0 +1,135 @@
+"""What is compiled into packages, run and timed: names, shapes and dtypes, at full size and tiny for the fakes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Shape = tuple[int, ...]
+
+ARCHITECTURES = ("sm_90a",)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One package.
+
+    Args:
+        name: of its directory.
+        subject: an optimizer of kaon.optim, or an update of gpu.updates.
+        shapes: of its parameters.
+        options: of the optimizer.
+    """
+
+    name: str
+    subject: str
+    shapes: tuple[Shape, ...]
+    param: str = "f32"
+    grad: str = "f32"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+SHAPES: tuple[Shape, ...] = (
+    (1, 1), (1, 17), (17, 1), (3, 5), (7, 129), (8, 8), (16, 16), (31, 33), (64, 64), (65, 63), (127, 128), (128, 128),
+    (129, 130), (200, 72), (256, 256), (255, 1023), (384, 96), (96, 768), (768, 96), (640, 1152), (1152, 640),
+    (1000, 1000), (1024, 1024), (1024, 4096), (4096, 1024), (513, 2049), (2048, 128), (128, 8192), (3, 65536),
+    (2, 70001),
+)  # fmt: skip
+"""Square, wide and tall; multiples of a tile, ragged, thin; rows on the chip and rows that stream."""
+
+TINY_SHAPES: tuple[Shape, ...] = (
+    (1, 1), (1, 17), (17, 1), (3, 5), (8, 8), (9, 13), (13, 9), (16, 16), (2, 300),
+)  # fmt: skip
+
+TINY_WORKLOADS = ("muon-f32", "muon-calibrated", "adamw-amsgrad", "row-step-f32", "product-f32", "product-bf16")
+"""What the fakes run: their kernels are compiled for two machines, which takes a second each."""
+
+VECTORS: tuple[Shape, ...] = ((1,), (7,), (1000,), (8193,))
+"""Parameters that go to AdamW."""
+
+
+def correctness(tiny: bool) -> list[Workload]:
+    """Every kernel of the bundled optimizers, in the dtypes that a GPU steps."""
+    shapes = TINY_SHAPES if tiny else SHAPES
+    vectors = VECTORS[:2] if tiny else VECTORS
+    few = shapes[:6]
+    square = tuple(shape for shape in shapes if shape[0] == shape[1] > 1)
+    optimizer = "PeriodicRowwiseMuon"
+    period = {"period": 2, "lr": 0.5, "weight_decay": 0.01, "adamw_lr": 0.05}
+    found = [
+        Workload("muon-f32", optimizer, (*shapes, *vectors), options=period),
+        Workload("muon-bf16", optimizer, (*shapes, *vectors), "bf16", "bf16", period),
+        Workload("muon-f32-bf16", optimizer, (*few, *vectors), "f32", "bf16", period),
+        Workload("muon-f16", optimizer, (*few, *vectors), "f16", "f16", period),
+        Workload("muon-calibrated", optimizer, few, options={**period, "row_scale": "calibrated"}),
+        Workload("muon-heavy-ball", "Muon", few, options={"lr": 0.5, "momentum_form": "heavy_ball", "nesterov": False}),
+        Workload("adamw-f32", "AdamW", (*shapes, *vectors), options={"lr": 0.05}),
+        Workload("adamw-amsgrad", "AdamW", (*few, *vectors), options={"lr": 0.05, "amsgrad": True}),
+        Workload("row-step-f32", "row_step", shapes, options={"lr": 0.5}),
+        Workload("product-f32", "symmetric_product", square, options={"lr": 0.5}),
+        Workload("product-bf16", "symmetric_product", square, "bf16", "bf16"),
+    ]
+    return [workload for workload in found if not tiny or workload.name in TINY_WORKLOADS]
+
+
+TRAINING = Workload(
+    "training",
+    "PeriodicRowwiseMuon",
+    ((96, 48), (96,), (96, 96), (96,), (12, 96), (12,)),
+    options={"lr": 0.02, "period": 3, "row_scale": "calibrated", "adamw_lr": 2e-3},
+)
+"""The parameters of the network of gpu.training."""
+
+SANITIZED = Workload("sanitized", "PeriodicRowwiseMuon", ((72, 136), (136, 72), (40,)), options={"period": 2})
+
+
+def elementwise(tiny: bool) -> Workload:
+    """AdamW on 64 M elements."""
+    return Workload("time-adamw", "AdamW", ((16, 40),) if tiny else ((4096, 4096),) * 4, options={"lr": 1e-4})
+
+
+def rows(tiny: bool) -> list[Workload]:
+    """Row steps on 64 M elements, rows of 4096 and of 16384 columns."""
+    if tiny:
+        return [Workload("time-rows-40", "row_step", ((16, 40),))]
+    return [
+        Workload("time-rows-4096", "row_step", ((4096, 4096),) * 4),
+        Workload("time-rows-16384", "row_step", ((4096, 16384),)),
+        Workload("time-rows-4096-bf16-gradient", "row_step", ((4096, 4096),) * 4, grad="bf16"),
+    ]
+
+
+def products(tiny: bool) -> list[Workload]:
+    """Symmetric products of bf16, alone and in batches."""
+    sizes = [(16, 2)] if tiny else [(1024, 12), (2048, 1), (2048, 4), (2048, 12), (4096, 1), (4096, 4), (8192, 1)]
+    return [
+        Workload(f"time-product-{size}-{batch}", "symmetric_product", ((size, size),) * batch, "bf16", "bf16")
+        for size, batch in sizes
+    ]
+
+
+def newton_schulz(tiny: bool) -> list[Workload]:
+    """Newton-Schulz of bf16: square, 2:1 and 4:1, alone and in batches."""
+    sizes = (
+        [(8, 16, 2)]
+        if tiny
+        else [
+            (2048, 2048, 1), (2048, 2048, 4), (2048, 2048, 12), (2048, 4096, 4), (2048, 8192, 4), (8192, 2048, 4),
+            (4096, 4096, 4), (4096, 16384, 1), (1024, 1024, 12),
+        ]
+    )  # fmt: skip
+    return [
+        Workload(f"time-ns-{m}x{n}-{batch}", "orthogonalize", ((m, n),) * batch, "bf16", "bf16")
+        for m, n, batch in sizes
+    ]
+
+
+def host(tiny: bool) -> Workload:
+    """200 small matrices, whose steps cost the host more than the GPU."""
+    return Workload("time-host", "row_step", ((8, 8),) * 6 if tiny else ((128, 128),) * 200)
+
+
+def all_workloads(tiny: bool) -> list[Workload]:
+    """Everything to compile."""
+    timed = [elementwise(tiny), *rows(tiny), *products(tiny), *newton_schulz(tiny), host(tiny)]
+    return [*correctness(tiny), TRAINING, SANITIZED, *timed]

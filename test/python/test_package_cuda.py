@@ -1,0 +1,132 @@
+"""Compiled packages for GPUs: made without one, and run on the imitated driver, which shows nothing about a GPU."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import fake_cuda
+import kaon
+import nvrtc_tools
+import pytest
+import torch
+from kaon import knobs
+from kaon.optim import PeriodicRowwiseMuon
+from kaon.optim.packaged import all_to_the_update
+from kaon.package import PackageError, building
+from package_tools import build_update, packaged_rowwise, parameters, request, train
+
+pytestmark = [
+    pytest.mark.skipif(nvrtc_tools.find_library() is None, reason="no NVRTC"),
+    pytest.mark.skipif(fake_cuda.unavailable() is not None, reason=str(fake_cuda.unavailable())),
+]
+
+SHAPES = ((16, 24), (24, 16), (16, 24), (40,))
+ARCHITECTURES = ("sm_90a", "compute_80")
+
+
+def kernels_of(package: Path) -> dict[str, str]:
+    """The text of every kernel."""
+    return {path.stem: path.read_text() for path in package.glob("*.cu")}
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The update of the CPU's tests; its kernels are known to the fake. Not to be changed."""
+    directory = tmp_path_factory.mktemp("packages") / "rowwise"
+    build_update(directory, architectures=ARCHITECTURES, shapes=SHAPES, lr=0.02)
+    fake_cuda.build_kernels(kernels_of(directory))
+    return directory
+
+
+@pytest.fixture
+def fake_device() -> None:
+    """CPU tensors are stepped by the imitated driver."""
+    knobs.cuda.driver = fake_cuda.driver_path()
+    knobs.runtime.target = "cuda"
+    fake_cuda.fake().set_devices(1, (9, 0))
+
+
+def refusal(package: Path) -> str:
+    with pytest.raises(PackageError) as error:
+        kaon.load(package)
+    return str(error.value)
+
+
+def test_the_files_of_a_package(package: Path) -> None:
+    manifest = json.loads((package / "package.json").read_text())
+    assert manifest["target"] == "cuda" and manifest["architectures"] == list(ARCHITECTURES)
+    assert json.loads((package / "plan.json").read_text())["target"] == "cuda"
+    assert "check_finite_f32" in manifest["kernels"]
+    for kernel in manifest["kernels"]:
+        assert f"{kernel}(" in (package / f"{kernel}.cu").read_text()
+        assert (package / f"{kernel}.sm_90a.cubin").read_bytes().startswith(b"\x7fELF")
+        assert ".target sm_90a" in (package / f"{kernel}.sm_90a.ptx").read_text()
+        assert ".target sm_80" in (package / f"{kernel}.compute_80.ptx").read_text()
+    assert {path.name for path in package.iterdir()} == {"package.json", *manifest["files"]}
+
+
+def test_the_same_input_gives_the_same_bytes(package: Path, tmp_path: Path) -> None:
+    again = build_update(tmp_path / "again", architectures=ARCHITECTURES, shapes=SHAPES, lr=0.02)
+    assert {path.name: path.read_bytes() for path in again.iterdir()} == {
+        path.name: path.read_bytes() for path in package.iterdir()
+    }
+
+
+def test_it_steps_as_the_cpu_target_does(package: Path, fake_device: None) -> None:
+    mine, theirs = parameters(SHAPES[::-1]), parameters(SHAPES[::-1])
+    packaged = kaon.load(package)(mine)
+    stepped = train(packaged, mine, steps=7)
+    assert fake_cuda.fake().take_faults() == []
+    assert "FAKE" in packaged._programs[0].compiled.target  # type: ignore[index, union-attr]
+    knobs.runtime.target = None
+    compiled = kaon.optimizer(packaged_rowwise)(theirs, lr=0.02, rules=all_to_the_update())
+    start = parameters(SHAPES[::-1])
+    for tensor, expected, begin in zip(stepped, train(compiled, theirs, steps=7), start, strict=True):
+        change = torch.linalg.norm(expected - begin)
+        assert torch.linalg.norm(tensor - expected) < 2e-2 * change  # refreshes round to bf16
+
+
+def test_a_bundled_optimizer(tmp_path: Path, fake_device: None) -> None:
+    wanted = request(("sm_90a",), SHAPES, period=2)
+    built = building.compile_optimizer(PeriodicRowwiseMuon, wanted, tmp_path / "muon")
+    fake_cuda.build_kernels(kernels_of(built.directory))
+    mine, theirs = parameters(SHAPES), parameters(SHAPES)
+    stepped = train(kaon.load(built.directory)(mine), mine, steps=4)
+    assert fake_cuda.fake().take_faults() == []
+    knobs.runtime.target = None
+    expected = train(PeriodicRowwiseMuon(theirs, period=2), theirs, steps=4)
+    for index, begin in enumerate(parameters(SHAPES)):
+        change = torch.linalg.norm(expected[index] - begin.detach())
+        bound = 2e-2 if len(SHAPES[index]) == 2 else 1e-5
+        assert torch.linalg.norm(stepped[index] - expected[index]) < bound * change
+
+
+def test_another_architecture(package: Path, tmp_path: Path, fake_device: None) -> None:
+    exact = Path(shutil.copytree(package, tmp_path / "exact"))
+    content = json.loads((exact / "package.json").read_text())
+    content["architectures"] = ["sm_90a"]
+    (exact / "package.json").write_text(json.dumps(content))
+    kaon.load(exact)
+    fake_cuda.fake().set_devices(1, (8, 0))
+    message = refusal(exact)
+    assert "was compiled for sm_90a, but this machine has sm_80 (" in message
+    kaon.load(package)  # PTX runs there
+    fake_cuda.fake().set_devices(1, (7, 5))
+    assert "was compiled for sm_90a, compute_80, but this machine has sm_75 (" in refusal(package)
+
+
+def test_no_driver(package: Path, tmp_path: Path) -> None:
+    knobs.cuda.driver = tmp_path / "libcuda.so.1"
+    from kaon.cuda import CudaUnavailable
+
+    with pytest.raises(CudaUnavailable, match=r"libcuda\.so\.1"):
+        kaon.load(package)
+
+
+def test_parameters_on_the_cpu(package: Path, fake_device: None) -> None:
+    knobs.runtime.target = None
+    with pytest.raises(PackageError) as error:
+        kaon.load(package)(parameters(SHAPES)).compile()
+    assert "expects parameters on a CUDA device, as it was compiled for sm_90a, compute_80" in str(error.value)
