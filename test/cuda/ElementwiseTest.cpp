@@ -22,14 +22,21 @@ namespace {
 struct MatrixCase {
   size_t rows, columns;
   size_t offsets[4];
+  /// Elements from the end of a row to the next, which are not the matrix's.
+  size_t gap = 0;
 
-  size_t size() const { return rows * columns; }
+  size_t stride() const { return columns + gap; }
+  size_t size() const { return rows * stride(); }
+  bool contains(size_t index) const { return index % stride() < columns; }
 };
 const MatrixCase matrixCases[] = {
-    {1, 1, {0, 0, 0, 0}},    {7, 1, {1, 1, 1, 1}},    {2, 4, {0, 0, 0, 0}},
-    {1, 9, {4, 4, 4, 4}},    {683, 3, {1, 3, 0, 2}},  {1, 8191, {0, 4, 0, 0}},
-    {64, 128, {0, 0, 0, 0}}, {41, 200, {3, 3, 3, 3}}, {7, 2341, {5, 5, 1, 1}},
-    {1, 3, {7, 7, 7, 7}}};
+    {1, 1, {0, 0, 0, 0}},       {7, 1, {1, 1, 1, 1}},
+    {2, 4, {0, 0, 0, 0}},       {1, 9, {4, 4, 4, 4}},
+    {683, 3, {1, 3, 0, 2}},     {1, 8191, {0, 4, 0, 0}},
+    {64, 128, {0, 0, 0, 0}},    {41, 200, {3, 3, 3, 3}},
+    {7, 2341, {5, 5, 1, 1}},    {1, 3, {7, 7, 7, 7}},
+    {5, 1, {0, 0, 0, 0}, 3},    {70, 129, {0, 1, 0, 0}, 7},
+    {3, 8192, {0, 0, 0, 0}, 8}, {1000, 9, {0, 0, 0, 0}, 1}};
 
 constexpr double adamwScalars[] = {0.9,  0.1,  0.999, 0.001,
                                    1.02, 1e-8, 1e-3,  0.9999};
@@ -60,17 +67,20 @@ template <typename Parameter, typename Gradient> struct AdamWMatrix {
       float denominator = root + s[5];
       float kept = s[7] * toFloat(parameter[i]);
       float change = s[6] * (m / denominator);
-      expectedParameter.push_back(narrow<Parameter>(kept - change));
-      expectedFirst.push_back(m);
-      expectedSecond.push_back(v);
+      bool stepped = shape.contains(i);
+      expectedParameter.push_back(stepped ? narrow<Parameter>(kept - change)
+                                          : parameter[i]);
+      expectedFirst.push_back(stepped ? m : first[i]);
+      expectedSecond.push_back(stepped ? v : second[i]);
     }
   }
 
   std::vector<Place> places() const {
-    return {{parameter, shape.columns},
-            {gradient, shape.columns},
-            {first, shape.columns},
-            {second, shape.columns}};
+    size_t stride = shape.stride();
+    return {{parameter, stride},
+            {gradient, stride},
+            {first, stride},
+            {second, stride}};
   }
 
   void expectStepped(const std::string &what) const {
@@ -138,6 +148,28 @@ TEST(ElementwiseTest, ResultsInPlaceAndApart) {
              {});
   EXPECT_TRUE(sameBits(momentum.values(), expectedMomentum));
   EXPECT_TRUE(sameBits(result.values(), expectedResult));
+}
+
+TEST(ElementwiseTest, OperandsWithDifferentStrides) {
+  constexpr size_t rows = 21, columns = 100, stride = 104;
+  auto gradient =
+      DeviceArray<bf16>(rows * columns).fill([] { return toBf16Rn(3); });
+  auto momentum = DeviceArray<float>(rows * columns).fill([] { return 2; });
+  DeviceArray<bf16> result(rows * stride);
+  MatrixTables<4> tables;
+  tables.add(rows, columns,
+             {{gradient, columns},
+              {momentum, columns},
+              {momentum, columns},
+              {result, stride}},
+             {0.5});
+  tables.run(momentum_bf16_bf16, tables.chunkBlocks(), elementwiseThreads, 0,
+             {});
+  EXPECT_EQ(momentum.values(), std::vector<float>(rows * columns, 4));
+  for (size_t i = 0; i < result.size(); ++i) {
+    EXPECT_EQ(result[i].bits, i % stride < columns ? toBf16Rn(5).bits : 0xffff)
+        << "padding stays NaN";
+  }
 }
 
 TEST(ElementwiseTest, NumbersInDeviceMemoryAndF64) {

@@ -128,6 +128,24 @@ template <typename T> void expectFound(CheckKernel<T> kernel) {
 
 } // namespace
 
+TEST(FiniteCheckTest, DoesNotLookBetweenRows) {
+  constexpr size_t rows = 100, columns = 101, stride = 103;
+  std::vector<u32> found;
+  // Between rows, the last of a row, the first of one.
+  for (size_t at : {50 * stride + columns, 50 * stride + columns - 1,
+                    60 * stride, rows * stride - 1}) {
+    auto matrix = DeviceArray<float>(rows * stride).fill([] { return 1; });
+    matrix[at] = std::numeric_limits<float>::infinity();
+    MatrixTables<1> tables;
+    tables.add(rows, columns, {{matrix, stride}});
+    u32 flag = 0;
+    tables.run(check_finite_f32, tables.chunkBlocks(), &flag,
+               elementwiseThreads, 0, {});
+    found.push_back(flag);
+  }
+  EXPECT_EQ(found, (std::vector<u32>{0, 1, 1, 0}));
+}
+
 TEST(FiniteCheckTest, FlagsMatricesWithInfinitiesAndNaNs) {
   expectFound<float>(check_finite_f32);
   expectFound<double>(check_finite_f64);

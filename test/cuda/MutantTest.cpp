@@ -9,6 +9,7 @@
 #include "mutants/column_off_by_one/Columns.cuh"
 #include "mutants/columns_original/Columns.cuh"
 #include "mutants/element_too_many/Elementwise.cuh"
+#include "mutants/group_across_rows/Elementwise.cuh"
 #include "mutants/mirror_not_transposed/Gemm.cuh"
 #include "mutants/missing_end_barrier/Gemm.cuh"
 #include "mutants/missing_loop_barrier/Gemm.cuh"
@@ -175,6 +176,17 @@ TEST(MutantTest, ElementTooMany) {
   EXPECT_NONFATAL_FAILURE(negateOneTooMany(),
                           "a kernel wrote outside of an array");
 #endif
+}
+
+TEST(MutantTest, GroupAcrossRows) {
+  constexpr size_t rows = 3, columns = 5, stride = 6;
+  auto array =
+      test::DeviceArray<float>((rows + 2) * stride).fill([] { return 1; });
+  test::MatrixTables<1> tables;
+  tables.add(rows, columns, {{array, stride}});
+  tables.run(device_group_across_rows::runElementwise<Negate>,
+             tables.chunkBlocks(), 256, 0, {});
+  EXPECT_EQ(array[columns], -1) << "what lies between rows was changed";
 }
 
 //===----------------------------------------------------------------------===//

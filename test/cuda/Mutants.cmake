@@ -54,6 +54,9 @@ kaon_add_mutant(mirror_not_transposed FILES ${product_headers}
 kaon_add_mutant(element_too_many FILES Elementwise.cuh
   FROM "static_cast<int>(rest) : groupSize"
   TO "static_cast<int>(rest) + 1 : groupSize")
+kaon_add_mutant(group_across_rows FILES Elementwise.cuh
+  FROM "% groups.ofRow) * groupSize;\n      rest = groups.rowSize - start;"
+  TO "% groups.ofRow) * groupSize;\n      rest = groupSize;")
 
 kaon_add_mutant(rows_original FILES Rows.cuh
   FROM "//===-- Rows.cuh"
@@ -68,8 +71,8 @@ kaon_add_mutant(shared_kept_slot FILES Rows.cuh
   FROM "(spilled / threads * kept + index) * 2"
   TO "index * 2")
 kaon_add_mutant(row_off_by_one FILES Rows.cuh
-  FROM "row * matrix.strides[i]"
-  TO "(row + 1) * matrix.strides[i]")
+  FROM "List::rowPointers(matrix, row, pointers);\n      typename"
+  TO "List::rowPointers(matrix, row + 1, pointers);\n      typename")
 
 kaon_add_mutant(columns_original FILES Columns.cuh
   FROM "//===-- Columns.cuh"

@@ -8,8 +8,10 @@
 #ifndef KAON_TEST_CUDA_TESTMATRICES_H
 #define KAON_TEST_CUDA_TESTMATRICES_H
 
-#include "codegen/cuda/lib/Elementwise.cuh"
+#include "codegen/cuda/lib/Matrices.cuh"
 #include "test/cuda/TestMemory.h"
+
+#include <limits>
 
 namespace kaon::test {
 
@@ -75,8 +77,8 @@ public:
   std::vector<device::Block> chunkBlocks() const {
     return blocksOf(
         [](const auto &matrix) {
-          return (matrix.rows * matrix.columns + device::chunkSize - 1) /
-                 device::chunkSize;
+          constexpr device::i64 chunkSize = 8192;
+          return (matrix.rows * matrix.columns + chunkSize - 1) / chunkSize;
         },
         1);
   }

@@ -1,10 +1,11 @@
 //===-- Elementwise.cuh - one function over many matrices, one launch -----===//
 //
 // A launch covers a whole parameter list: the matrices are cut into chunks and
-// block b works on entry b of the block table. Chunks of a matrix start a few
-// elements late where that aligns accesses, and the first one also takes the
-// elements before. A matrix is rows * columns neighbouring elements here; one
-// whose rows are apart has an entry per row.
+// block b works on entry b of the block table. A matrix whose rows follow each
+// other is a sequence of elements: its chunks start a few elements late where
+// that aligns accesses, and the first one also takes the elements before. In
+// other matrices groups end with their rows, and a chunk is an equal share of
+// the groups.
 //
 // The generated function is a class, made once per thread:
 //
@@ -27,31 +28,71 @@ namespace kaon::device {
 
 constexpr int elementwiseThreads = 256;
 
-/// Elements of a chunk. A matrix of n elements has divideUp(n, chunkSize).
+/// A matrix of n elements has divideUp(n, chunkSize) chunks.
 constexpr int chunkSize = elementwiseThreads * groupSize * 4;
 
-/// Calls `visit(start, size)` for the thread's groups of elements [begin, end),
-/// of which all but the last one of the range are whole.
-template <typename Visit>
-KAON_DEVICE void forEachGroup(i64 begin, i64 end, Visit visit) {
-  for (i64 start = begin + static_cast<i64>(threadIndex()) * groupSize;
-       start < end; start += elementwiseThreads * groupSize) {
-    i64 rest = end - start;
-    visit(start, rest < groupSize ? static_cast<int>(rest) : groupSize);
-  }
-}
+/// How a matrix is cut into groups: a sequence is one long row.
+struct Groups {
+  /// Of the rows. Of matrices that are no sequence there are fewer than 2^32.
+  u32 ofRow;
+  i64 ofChunk;
+  i64 count;
+  bool isSequence;
+  /// Elements of a row, and those before the first aligned one.
+  i64 rowSize;
+  int head;
 
-/// Calls `visit(start, size)` for the thread's share of chunk `index` of `size`
-/// elements, of which `head` lie before the first aligned one.
-template <typename Visit>
-KAON_DEVICE void forEachGroupOfChunk(u32 index, i64 size, int head,
-                                     Visit visit) {
-  if (index == 0 && threadIndex() == 0 && head > 0) {
-    visit(i64(0), head < size ? head : static_cast<int>(size));
+  template <typename List>
+  KAON_DEVICE static Groups of(const Matrix<List::count> &matrix) {
+    i64 size = matrix.rows * matrix.columns;
+    if (List::isSequence(matrix)) {
+      i64 head = List::alignmentHead(matrix.bases);
+      head = head < size ? head : size;
+      return {0,    chunkSize / groupSize, numGroups(size - head), true,
+              size, static_cast<int>(head)};
+    }
+    u32 ofRow = static_cast<u32>(numGroups(matrix.columns));
+    i64 count = matrix.rows * ofRow;
+    i64 chunks = (size + chunkSize - 1) / chunkSize;
+    return {ofRow, (count + chunks - 1) / chunks, count, false, matrix.columns,
+            0};
   }
-  i64 begin = head + static_cast<i64>(index) * chunkSize;
-  forEachGroup(begin, begin + chunkSize < size ? begin + chunkSize : size,
-               visit);
+
+  KAON_DEVICE static i64 numGroups(i64 elements) {
+    return (elements + groupSize - 1) / groupSize;
+  }
+};
+
+/// Calls `visit(pointers, start, size)` for the thread's groups of chunk
+/// `index` of a matrix: a group is elements [start, start + size) after the
+/// pointers.
+template <typename List, typename Visit>
+KAON_DEVICE void forEachGroupOfChunk(const Matrix<List::count> &matrix,
+                                     u32 index, Visit visit) {
+  Groups groups = Groups::of<List>(matrix);
+  i64 group = index * groups.ofChunk + threadIndex();
+  i64 end = (index + 1) * groups.ofChunk;
+  end = end < groups.count ? end : groups.count;
+  if (index == 0 && threadIndex() == 0 && groups.head > 0) {
+    // The head comes before the thread's first group.
+    group -= elementwiseThreads;
+  }
+  for (; group < end; group += elementwiseThreads) {
+    i64 row = 0, start = groups.head + group * groupSize;
+    i64 rest = groups.rowSize - start;
+    if (!groups.isSequence) {
+      row = static_cast<u32>(group) / groups.ofRow;
+      start = i64(static_cast<u32>(group) % groups.ofRow) * groupSize;
+      rest = groups.rowSize - start;
+    } else if (group < 0) {
+      start = 0;
+      rest = groups.head;
+    }
+    void *pointers[List::count];
+    List::rowPointers(matrix, row, pointers);
+    visit(pointers, start,
+          rest < groupSize ? static_cast<int>(rest) : groupSize);
+  }
 }
 
 /// Applies Function to chunk `first` of block `blocks[block]`; one block of
@@ -63,14 +104,13 @@ KAON_DEVICE void runElementwise(const Matrix<Function::List::count> *matrices,
   Block block = blocks[blockIndex()];
   Matrix<List::count> matrix = matrices[block.matrix];
   Function function(scalars + matrix.firstScalar, matrix);
-  forEachGroupOfChunk(block.first, matrix.rows * matrix.columns,
-                      List::alignmentHead(matrix.bases),
-                      [&](i64 start, int size) {
-                        List::transform(matrix.bases, start, size,
-                                        [&](int, Element<List> &element) {
-                                          function(element);
-                                        });
-                      });
+  forEachGroupOfChunk<List>(
+      matrix, block.first,
+      [&](void *const(&pointers)[List::count], i64 start, int size) {
+        List::transform(
+            pointers, start, size,
+            [&](int, Element<List> &element) { function(element); });
+      });
 }
 
 } // namespace kaon::device

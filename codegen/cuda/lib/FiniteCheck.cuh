@@ -30,17 +30,16 @@ KAON_DEVICE void runFiniteCheck(const Matrix<1> *matrices, const Block *blocks,
   Block block = blocks[blockIndex()];
   Matrix<1> matrix = matrices[block.matrix];
   bool finite = true;
-  auto check = [&](i64 start, int size) {
-    // Elements past the end are zero.
-    typename List::Group group;
-    List::load(matrix.bases, start, size, group);
+  forEachGroupOfChunk<List>(
+      matrix, block.first, [&](void *const(&pointers)[1], i64 start, int size) {
+        // Elements past the end are zero.
+        typename List::Group group;
+        List::load(pointers, start, size, group);
 #pragma unroll
-    for (int i = 0; i < groupSize; ++i) {
-      finite = finite && isFinite(get<0>(group)[i]);
-    }
-  };
-  forEachGroupOfChunk(block.first, matrix.rows * matrix.columns,
-                      List::alignmentHead(matrix.bases), check);
+        for (int i = 0; i < groupSize; ++i) {
+          finite = finite && isFinite(get<0>(group)[i]);
+        }
+      });
   if (!finite) {
     atomicOr(&flags[block.matrix], 1);
   }

@@ -163,6 +163,31 @@ template <typename... List> struct Operands {
     store(bases, start, size, group);
   }
 
+  /// Where row `row` of every operand starts.
+  KAON_DEVICE static void rowPointers(const Matrix<count> &matrix, i64 row,
+                                      void *(&pointers)[count]) {
+    forEach([&](auto index, auto operand) {
+      using T = typename decltype(operand)::Type;
+      constexpr int i = decltype(index)::value;
+      if constexpr (decltype(operand)::loaded || decltype(operand)::stored) {
+        pointers[i] =
+            static_cast<T *>(matrix.bases[i]) + row * matrix.strides[i];
+      }
+    });
+  }
+
+  /// Whether the rows of every operand follow each other.
+  KAON_DEVICE static bool isSequence(const Matrix<count> &matrix) {
+    bool result = true;
+    forEach([&](auto index, auto operand) {
+      if constexpr (decltype(operand)::loaded || decltype(operand)::stored) {
+        result =
+            result && matrix.strides[decltype(index)::value] == matrix.columns;
+      }
+    });
+    return result || matrix.rows == 1;
+  }
+
   /// Elements before the first one at which accesses of the narrowest operand
   /// are aligned: operands that lie alike are then all aligned.
   KAON_DEVICE static int alignmentHead(void *const (&bases)[count]) {

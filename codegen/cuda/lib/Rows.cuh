@@ -76,9 +76,9 @@ public:
   KAON_DEVICE explicit KeptValues(char *shared) : shared(shared) {}
 
   /// Calls `visit(group, values)` for the positions in the row of all groups of
-  /// the thread in order. `values` is what the last visit of the group left;
-  /// in the first pass it is anything.
-  template <bool first, typename Visit>
+  /// the thread in order. `values` is what the last visit of the group left; in
+  /// the first pass it is anything, and what the last pass leaves is dropped.
+  template <bool first, bool last, typename Visit>
   KAON_DEVICE void forEachGroup(int groups, Visit visit) {
     int thread = static_cast<int>(threadIndex());
 #pragma unroll
@@ -95,7 +95,9 @@ public:
         loadShared(group, values);
       }
       visit(group, values);
-      storeShared(group, values);
+      if constexpr (!last) {
+        storeShared(group, values);
+      }
     }
   }
 
@@ -140,7 +142,7 @@ public:
 
   KAON_DEVICE explicit KeptValues(char *) {}
 
-  template <bool first, typename Visit>
+  template <bool first, bool last, typename Visit>
   KAON_DEVICE void forEachGroup(int groups, Visit visit) {
     for (int group = static_cast<int>(threadIndex()); group < groups;
          group += threads) {
@@ -171,25 +173,12 @@ KAON_DEVICE int groupWidth(int columns, int group) {
   return rest < groupSize ? rest : groupSize;
 }
 
-/// Where row `row` of every operand starts.
-template <typename List>
-KAON_DEVICE void rowPointers(const Matrix<List::count> &matrix, i64 row,
-                             void *(&pointers)[List::count]) {
-  List::forEach([&](auto index, auto operand) {
-    using T = typename decltype(operand)::Type;
-    constexpr int i = decltype(index)::value;
-    if constexpr (decltype(operand)::loaded || decltype(operand)::stored) {
-      pointers[i] = static_cast<T *>(matrix.bases[i]) + row * matrix.strides[i];
-    }
-  });
-}
-
 /// Starts to bring what the thread will load of row `row` into the L2 cache.
 template <typename List, int threads>
 KAON_DEVICE void prefetchRow(const Matrix<List::count> &matrix, i64 row) {
   constexpr int lineBytes = 128;
   void *pointers[List::count];
-  rowPointers<List>(matrix, row, pointers);
+  List::rowPointers(matrix, row, pointers);
   int groups = divideUp(static_cast<int>(matrix.columns), groupSize);
   for (int group = static_cast<int>(threadIndex()); group < groups;
        group += threads) {
@@ -268,7 +257,7 @@ KAON_DEVICE void runRows(const MatrixOf<Step> *matrices, const Block *blocks,
         prefetchRow<typename Passes::First::List, threads>(matrix, row + 1);
       }
       void *pointers[List::count];
-      rowPointers<List>(matrix, row, pointers);
+      List::rowPointers(matrix, row, pointers);
       typename Reductions::Values totals;
       Reductions::clear(totals);
       auto visit = [&](int group, typename KeptOfRow::Group &keptOfGroup) {
@@ -288,7 +277,7 @@ KAON_DEVICE void runRows(const MatrixOf<Step> *matrices, const Block *blocks,
                           }
                         });
       };
-      kept.template forEachGroup<isFirst>(groups, visit);
+      kept.template forEachGroup<isFirst, isLast>(groups, visit);
       if constexpr (Reductions::count > 0) {
         reduceBlock<Reductions, threads>(totals, partials);
         partials += Reductions::count * reduceBlockBytes;
