@@ -121,7 +121,7 @@ def check(directory: Path, workload: Workload, device: Device) -> tuple[list[dic
     return verdicts, loaded.launches()
 
 
-def run(directory: Path, device: Device, tiny: bool, progress: Callable[[str], None]) -> dict[str, Any]:
+def run(directory: Path, device: Device, tiny: bool, progress: Callable[[str], object]) -> dict[str, Any]:
     """Check all workloads. A kernel of a package that was never launched is a failure, too."""
     workloads, verdicts, idle = correctness(tiny), [], []
     launched: dict[str, int] = {}

@@ -23,6 +23,10 @@ SHARES = {"correctness": 0.25, "training": 0.35, "sanitizer": 0.6, "timings": 1.
 """At which share of the time a section must have started to be run at all."""
 
 
+RESERVE = 25.0
+"""Seconds that the slowest part of the timings may take, and the end."""
+
+
 def open_device(pack: Path, fake: bool) -> Device:
     """The card, or the fakes that the pack carries."""
     from .device import Device
@@ -30,7 +34,7 @@ def open_device(pack: Path, fake: bool) -> Device:
     return Device.fake(pack / "fake" / "libkaon_fake_cuda.so", pack / "fake" / "kernels") if fake else Device.card()
 
 
-def _section(name: str, pack: Path, device: Device, tiny: bool, progress: Callable[[str], None]) -> dict[str, Any]:
+def _section(name: str, pack: Path, device: Device, tiny: bool, progress: Callable[[str], bool]) -> dict[str, Any]:
     from . import correctness, sanitizer, targets, timings, training
 
     if name == "correctness":
@@ -67,9 +71,11 @@ class Report:
         """One line of progress."""
         print(f"[{self.elapsed():6.1f} s of {self._seconds:.0f}] {text}", file=sys.stderr, flush=True)
 
-    def say_of(self, section: str, text: str) -> None:
-        """The same about a section."""
-        self.say(f"{section}: {text}")
+    def announce(self, section: str, text: str) -> bool:
+        """The same about what comes next in a section; whether there is time for it."""
+        in_time = self._seconds - self.elapsed() > RESERVE
+        self.say(f"{section}: {text}{'' if in_time else ', skipped: out of time'}")
+        return in_time
 
     def write(self, name: str, content: dict[str, Any]) -> None:
         """One file, whole or not at all."""
@@ -88,7 +94,7 @@ def run(pack: Path, device: Device, report: Report, sections: list[str]) -> bool
         else:
             report.say(name)
             try:
-                result = _section(name, pack, device, device.is_fake, partial(report.say_of, name))
+                result = _section(name, pack, device, device.is_fake, partial(report.announce, name))
             except Exception:  # the next section may still work, and a card is rare
                 result = {"passed": False, "error": traceback.format_exc()}
         passed &= bool(result["passed"])

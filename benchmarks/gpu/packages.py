@@ -14,6 +14,8 @@ from .workloads import Workload
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
+LARGE = 1 << 22
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -40,9 +42,10 @@ class Loaded:
 
 
 def random_like(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, seed: int) -> torch.Tensor:
-    """Normal values that only the seed and the shape decide, made on the CPU."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator).to(dtype).to(device)
+    """Normal values that only the seed and the shape decide; large ones are made where they go, which takes no time."""
+    place = device if torch.Size(shape).numel() > LARGE else torch.device("cpu")
+    generator = torch.Generator(place).manual_seed(seed)
+    return torch.randn(shape, generator=generator, device=place).to(dtype).to(device)
 
 
 def load(directory: Path, workload: Workload, device: Device, **options: Any) -> Loaded:

@@ -14,8 +14,10 @@ from .measuring import REPETITIONS, Timing, interleave
 from .packages import Loaded, load
 from .workloads import Workload, elementwise, host, newton_schulz, products, rows
 
-Progress = Callable[[str], None]
+Progress = Callable[[str], bool]
+"""Told what comes next; false where there is no time for it."""
 Call = Callable[[], object]
+OUT_OF_TIME = "not run: out of time"
 QUIET = {"nonfinite": "propagate"}
 """Steps without the check of gradients, which would wait for the device."""
 
@@ -41,9 +43,11 @@ def _step_of(loaded: Loaded) -> Call:
 
 def bandwidth(directory: Path, device: Device, tiny: bool, progress: Progress) -> list[dict[str, Any]]:
     """Row and elementwise steps: bytes per second as a share of a copy's, measured in turns with it."""
-    found = []
+    found: list[dict[str, Any]] = []
     for workload in (*rows(tiny), elementwise(tiny)):
-        progress(workload.name)
+        if not progress(workload.name):
+            found.append({"workload": workload.name, "skipped": OUT_OF_TIME})
+            continue
         loaded = load(directory, workload, device, **QUIET)
         calls, work = ceilings(device, tiny)
         timings = interleave(device, {"kaon": _step_of(loaded), "copy": calls["copy"]})
@@ -91,9 +95,11 @@ def _stacked(loaded: Loaded) -> tuple[torch.Tensor, torch.Tensor]:
 def symmetric_products(directory: Path, device: Device, tiny: bool, progress: Progress) -> list[dict[str, Any]]:
     """One symmetric product, the parameter changed by it."""
     triton = peers.triton_symmetric()
-    found = []
+    found: list[dict[str, Any]] = []
     for workload in products(tiny):
-        progress(workload.name)
+        if not progress(workload.name):
+            found.append({"workload": workload.name, "skipped": OUT_OF_TIME})
+            continue
         loaded = load(directory, workload, device, **QUIET)
         w, g = _stacked(loaded)
         out = torch.empty_like(w)
@@ -117,9 +123,11 @@ def newton_schulz_steps(directory: Path, device: Device, tiny: bool, progress: P
     """The whole orthogonalisation, and the parameter changed by it."""
     triton = peers.triton_symmetric()
     compiled = peers.compiled_step(device)
-    found = []
+    found: list[dict[str, Any]] = []
     for workload in newton_schulz(tiny):
-        progress(workload.name)
+        if not progress(workload.name):
+            found.append({"workload": workload.name, "skipped": OUT_OF_TIME})
+            continue
         loaded = load(directory, workload, device, **QUIET)
         w, g = _stacked(loaded)
         candidates: dict[str, Call] = {
@@ -139,7 +147,8 @@ def newton_schulz_steps(directory: Path, device: Device, tiny: bool, progress: P
 def host_time(directory: Path, device: Device, tiny: bool, progress: Progress) -> dict[str, Any]:
     """What a step of many small matrices costs the host, through Python and through the executor alone."""
     workload = host(tiny)
-    progress(workload.name)
+    if not progress(workload.name):
+        return {"workload": workload.name, "skipped": OUT_OF_TIME}
     loaded = load(directory, workload, device, **QUIET)
     step = _step_of(loaded)
     executor, program = loaded.program.executor, loaded.optimizer._programs[0]

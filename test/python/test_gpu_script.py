@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "benchmarks" / "gpu"
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from gpu import correctness, network, packages, targets, workloads  # noqa: E402
+from gpu import correctness, network, packages, targets, timings, workloads  # noqa: E402
 from gpu.device import FAKE_NOTE, Device  # noqa: E402
 from gpu.main import Report, main, run  # noqa: E402
 from gpu.pack import compile_workload  # noqa: E402
@@ -90,6 +90,7 @@ def test_targets_are_judged() -> None:
         "bandwidth": [
             {"workload": "time-adamw", "elements": 1 << 26, "achieved_over_ceiling": 0.91},
             {"workload": "small", "elements": 1 << 10, "achieved_over_ceiling": 0.1},
+            {"workload": "late", "skipped": "not run: out of time"},
         ],
         "symmetric_product": [product("time-product-2048-1", 0.9), product("time-product-4096-4", 1.6)],
         "newton_schulz": [
@@ -126,6 +127,15 @@ def test_a_section_that_cannot_end_in_time_is_not_run(tmp_path: Path) -> None:
     report = Report(tmp_path, 1e-6)
     assert not run(tmp_path, Device(torch.device("cpu"), True), report, ["training"])
     assert "not run: 0 s had passed" in json.loads((tmp_path / "training.json").read_text())["error"]
+
+
+def test_timings_that_cannot_end_in_time_are_skipped(tmp_path: Path) -> None:
+    device = Device(torch.device("cpu"), True)
+    late = timings.run(tmp_path / "nothing", device, True, lambda what: False)
+    entries = [*late["bandwidth"], late["host"], *late["symmetric_product"], *late["newton_schulz"]]
+    assert len(entries) == 5 and all(entry["skipped"] == "not run: out of time" for entry in entries)
+    assert list(targets.verdicts(late)) == []
+    assert Report(tmp_path, 1000.0).announce("timings", "first") and not Report(tmp_path, 1.0).announce("timings", "x")
 
 
 def test_fakes_write_no_measurements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
