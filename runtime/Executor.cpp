@@ -13,6 +13,25 @@
 
 using namespace kaon::runtime;
 
+namespace {
+/// A step that has begun, and ends: also when memory runs out in it.
+class StepScope {
+public:
+  explicit StepScope(Backend &backend) : backend(&backend) {}
+  ~StepScope() { (void)end(); }
+  StepScope(const StepScope &) = delete;
+  StepScope &operator=(const StepScope &) = delete;
+
+  Status end() {
+    Backend *open = std::exchange(backend, nullptr);
+    return open ? open->endStep() : Status::success();
+  }
+
+private:
+  Backend *backend;
+};
+} // namespace
+
 Executor::Executor(StepPlan plan, std::unique_ptr<Backend> backend)
     : stepPlan(std::move(plan)), backend(std::move(backend)) {}
 
@@ -343,8 +362,9 @@ Status Executor::checkArguments(const KaonStep &arguments) const {
 
 Result<int64_t> Executor::step(const KaonStep &arguments, void *stream) {
   KAON_RETURN_IF_ERROR(backend->beginStep(stream));
+  StepScope scope(*backend);
   Result<int64_t> result = runStep(arguments);
-  Status ended = backend->endStep();
+  Status ended = scope.end();
   return result.ok() && !ended.ok() ? Result<int64_t>(ended) : result;
 }
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <iomanip>
 #include <iterator>
+#include <limits>
 #include <unordered_set>
 
 using namespace kaon::runtime;
@@ -167,6 +168,22 @@ static Status checkTiles(const std::string &path, const Launch &launch) {
 }
 
 /// What CUDA needs to know to start a kernel, and the CPU does not.
+/// Kernels on CUDA count columns of a row, and everything of a product, in 32
+/// bits.
+static Status checkCudaSizes(const std::string &path, Schedule schedule,
+                             const Launch &launch) {
+  constexpr int64_t most = std::numeric_limits<int32_t>::max();
+  for (size_t i = schedule == Schedule::Rows ? 1 : 0; i < launch.sizes.size();
+       ++i) {
+    if (launch.sizes[i] > most) {
+      return Status::failure(path, ".sizes[", i, "]: expects at most ", most,
+                             " for the schedule ", stringify(schedule),
+                             " on cuda, but got ", launch.sizes[i]);
+    }
+  }
+  return Status::success();
+}
+
 static Status checkBlocks(const std::string &path, Target target,
                           const KernelPlan &kernel, const Launch &launch) {
   if (target == Target::Cpu) {
@@ -182,6 +199,7 @@ static Status checkBlocks(const std::string &path, Target target,
   case Schedule::Transpose:
     return checkEqual(path + ".grain", launch.grain, KAON_TRANSPOSE_BLOCK);
   case Schedule::Matmul:
+    KAON_RETURN_IF_ERROR(checkCudaSizes(path, kernel.schedule, launch));
     KAON_RETURN_IF_ERROR(checkEqual(path + ".grain", launch.grain, 1));
     return checkTiles(path, launch);
   case Schedule::Pack:
@@ -189,7 +207,7 @@ static Status checkBlocks(const std::string &path, Target target,
                            stringify(target), ", but got ",
                            stringify(kernel.schedule));
   case Schedule::Rows:
-    break;
+    return checkCudaSizes(path, kernel.schedule, launch);
   }
   return Status::success();
 }

@@ -9,6 +9,7 @@
 
 #include "runtime/Executor.h"
 #include "runtime/HostBackend.h"
+#include "runtime/cuda/CudaBackend.h"
 
 #include <algorithm>
 #include <cstring>
@@ -128,6 +129,64 @@ int kaon_executor_create(const KaonPlan *plan, const KaonKernel *kernels,
   });
 }
 
+static Result<cuda::Images> copyImages(const KaonImage *images,
+                                       size_t numImages) {
+  cuda::Images copies;
+  for (size_t i = 0; i < numImages; ++i) {
+    const KaonImage &image = images[i];
+    std::string field = concat("images[", i, "]");
+    KAON_RETURN_IF_ERROR(checkPointer(image.name, field + ".name"));
+    KAON_RETURN_IF_ERROR(checkPointer(image.data, field + ".data"));
+    const auto *bytes = static_cast<const std::byte *>(image.data);
+    if (!copies
+             .emplace(image.name,
+                      std::vector<std::byte>(bytes, bytes + image.size))
+             .second) {
+      return Status::failure(field, ": expects distinct names, but got '",
+                             image.name, "' twice");
+    }
+  }
+  return copies;
+}
+
+/// The caller's allocator, in C++.
+static cuda::Allocate wrapAllocator(const KaonCudaOptions &options) {
+  if (!options.allocate) {
+    return {};
+  }
+  return [allocate = options.allocate,
+          context = options.context](int64_t size) -> Result<cuda::Address> {
+    return reinterpret_cast<cuda::Address>(allocate(context, size));
+  };
+}
+
+int kaon_cuda_executor_create(const KaonPlan *plan, const KaonImage *images,
+                              size_t num_images, const KaonCudaOptions *options,
+                              KaonExecutor **executor, KaonError *error) {
+  return guard(error, [&]() -> Status {
+    KAON_RETURN_IF_ERROR(checkPointer(plan, "plan"));
+    KAON_RETURN_IF_ERROR(checkPointer(executor, "executor"));
+    if (num_images > 0) {
+      KAON_RETURN_IF_ERROR(checkPointer(images, "images"));
+    }
+    KaonCudaOptions chosen = options ? *options : KaonCudaOptions{};
+    Result<cuda::Images> copies = copyImages(images, num_images);
+    KAON_RETURN_IF_ERROR(copies.status());
+    Result<std::shared_ptr<cuda::CudaDriver>> driver = cuda::CudaDriver::open(
+        chosen.driver ? chosen.driver
+                      : std::string(cuda::CudaDriver::defaultPath));
+    KAON_RETURN_IF_ERROR(driver.status());
+    Result<std::unique_ptr<Executor>> created = Executor::create(
+        plan->plan, std::make_unique<cuda::CudaBackend>(
+                        *driver, std::move(*copies),
+                        cuda::CudaOptions{chosen.device, wrapAllocator(chosen),
+                                          chosen.use_graphs != 0}));
+    KAON_RETURN_IF_ERROR(created.status());
+    *executor = new KaonExecutor{std::move(*created)};
+    return Status::success();
+  });
+}
+
 void kaon_executor_destroy(KaonExecutor *executor) { delete executor; }
 
 int64_t kaon_executor_workspace_bytes(const KaonExecutor *executor) {
@@ -136,15 +195,29 @@ int64_t kaon_executor_workspace_bytes(const KaonExecutor *executor) {
 
 int kaon_executor_step(KaonExecutor *executor, const KaonStep *step,
                        int64_t *num_non_finite, KaonError *error) {
+  return kaon_executor_step_on_stream(executor, step, /*stream=*/nullptr,
+                                      num_non_finite, error);
+}
+
+int kaon_executor_step_on_stream(KaonExecutor *executor, const KaonStep *step,
+                                 void *stream, int64_t *num_non_finite,
+                                 KaonError *error) {
   return guard(error, [&]() -> Status {
     KAON_RETURN_IF_ERROR(checkPointer(executor, "executor"));
     KAON_RETURN_IF_ERROR(checkPointer(step, "step"));
-    Result<int64_t> count = executor->executor->step(*step);
+    Result<int64_t> count = executor->executor->step(*step, stream);
     KAON_RETURN_IF_ERROR(count.status());
     if (num_non_finite) {
       *num_non_finite = *count;
     }
     return Status::success();
+  });
+}
+
+int kaon_executor_synchronize(KaonExecutor *executor, KaonError *error) {
+  return guard(error, [&]() -> Status {
+    KAON_RETURN_IF_ERROR(checkPointer(executor, "executor"));
+    return executor->executor->synchronize();
   });
 }
 

@@ -90,6 +90,36 @@ KAON_EXPORT int kaon_executor_create(const KaonPlan *plan,
                                      const KaonKernel *kernels,
                                      size_t num_kernels, int32_t threads,
                                      KaonExecutor **executor, KaonError *error);
+
+/* Code of a kernel for a GPU: a CUBIN or the text of PTX. Copied. */
+typedef struct KaonImage {
+  const char *name;
+  const void *data;
+  size_t size;
+} KaonImage;
+
+typedef struct KaonCudaOptions {
+  /* A file or a name for the loader; null stands for libcuda.so.1. */
+  const char *driver;
+  int32_t device;
+  /* Not zero: the kernels of a phase are launched as one CUDA graph. */
+  int32_t use_graphs;
+  /* Gives device memory, aligned to 256 bytes, that stays until after the
+   * executor is destroyed, or null if there is none. If the function is null,
+   * memory comes from the driver. */
+  void *(*allocate)(void *context, int64_t size);
+  void *context;
+} KaonCudaOptions;
+
+/* Makes an executor on a GPU: opens the driver, loads an image for each of the
+ * plan's kernels (and, where there are, of check_finite_<type> for steps that
+ * check gradients) and takes memory. No options stand for all zeros. */
+KAON_EXPORT int
+kaon_cuda_executor_create(const KaonPlan *plan, const KaonImage *images,
+                          size_t num_images, const KaonCudaOptions *options,
+                          KaonExecutor **executor, KaonError *error);
+
+/* Waits for its steps. */
 KAON_EXPORT void kaon_executor_destroy(KaonExecutor *executor);
 
 /* Bytes of workspace that the executor holds. */
@@ -100,6 +130,18 @@ KAON_EXPORT int64_t kaon_executor_workspace_bytes(const KaonExecutor *executor);
  * several threads take turns. */
 KAON_EXPORT int kaon_executor_step(KaonExecutor *executor, const KaonStep *step,
                                    int64_t *num_non_finite, KaonError *error);
+
+/* The same on a CUDA stream (a CUstream), after what is in it. Returns before
+ * the work is done; only a check of gradients waits. A failure of the device
+ * may be reported by a later call. */
+KAON_EXPORT int kaon_executor_step_on_stream(KaonExecutor *executor,
+                                             const KaonStep *step, void *stream,
+                                             int64_t *num_non_finite,
+                                             KaonError *error);
+
+/* Waits until all steps are done. */
+KAON_EXPORT int kaon_executor_synchronize(KaonExecutor *executor,
+                                          KaonError *error);
 
 /* Threads that steps may use at most in this process, the calling one included;
  * 0 restores the number of processors. Waits for a running step. */

@@ -73,11 +73,11 @@ def suites(build: Path) -> dict[str, tuple[list[str], str]]:
     """For each suite its command, and the option that makes it write a JUnit report to the path that replaces '{}'."""
     # One file per worker at a time: most of the time goes to many small steps, which gain nothing from two threads.
     workers = ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile"]
-    # The CUDA device library and generated kernels on the CPU, plain and under the sanitizers; not built for every kind
-    # of processor.
+    # The CUDA device library, generated kernels and the launcher on the CPU, plain and under the sanitizers; not built
+    # for every kind of processor.
     variants = [
         build / "test/cuda" / f"{program}{suffix}"
-        for program in ("kaon-cuda-tests", "kaon-cuda-generated-tests")
+        for program in ("kaon-cuda-tests", "kaon-cuda-generated-tests", "fake/kaon-launcher-tests")
         for suffix in ("", "-asan", "-tsan")
     ]
     return {

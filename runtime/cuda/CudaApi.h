@@ -22,8 +22,8 @@ enum class Code : int {
   InvalidValue = 1,
   OutOfMemory = 2,
   NotInitialized = 3,
-  OldDriver = 35,
   StubLibrary = 34,
+  OldDriver = 35, // the runtime API's number, seen from drivers too
   NoDevice = 100,
   InvalidDevice = 101,
   InvalidImage = 200,
@@ -32,13 +32,11 @@ enum class Code : int {
   InvalidPtx = 218,
   UnsupportedPtxVersion = 222,
   InvalidHandle = 400,
-  IllegalState = 401,
   NotFound = 500,
   NotReady = 600,
   IllegalAddress = 700,
   LaunchOutOfResources = 701,
   LaunchFailed = 719,
-  NotSupported = 801,
   DriverMismatch = 803,
   CaptureUnsupported = 900,
 };

@@ -198,8 +198,10 @@ Status CudaBackend::beginStep(void *handle) {
                              "captured: a graph would replay the scalars of "
                              "one step for ever");
     }
-    // Tables and workspace are those of the last step.
-    if (hasRun && next != stream) {
+    // Tables and workspace are those of the last step. The same handle does not
+    // mean the same stream: a new one may have the handle of one that is gone,
+    // and each thread has its own default stream under one handle.
+    if (hasRun) {
       KAON_RETURN_IF_ERROR(done.holdBack(next));
     }
     stream = next;
@@ -294,10 +296,9 @@ Status CudaBackend::buildCheck(std::span<const BoundGradient> gradients) {
       }
     }
     if (!requests.empty()) {
-      KAON_RETURN_IF_ERROR(
-          check->add({&finiteCheck.kernel, Schedule::Elementwise, checkThreads,
-                      0},
-                     requests, checkedBuffers.data()));
+      KAON_RETURN_IF_ERROR(check->add(
+          {&finiteCheck.kernel, Schedule::Elementwise, checkThreads, 0},
+          requests, checkedBuffers.data()));
     }
   }
   check->useFlags();

@@ -148,12 +148,31 @@ void LaunchTables::noteStrides(const MatrixRequest &matrix,
   }
 }
 
+/// Products count in 32 bits; their sizes are the plan's, which is checked.
+static Status checkPitches(const LaunchRequest &request,
+                           const MatrixRequest &matrix,
+                           const KaonBuffer *buffers) {
+  constexpr int64_t most = std::numeric_limits<int32_t>::max();
+  for (const OperandBinding &binding : matrix.bindings) {
+    int64_t stride = strideOf(binding, buffers);
+    if (stride > most) {
+      return Status::failure("kernel '", request.kernel->name(),
+                             "': expects rows that are at most ", most,
+                             " elements apart, but got ", stride);
+    }
+  }
+  return Status::success();
+}
+
 Status LaunchTables::add(const LaunchRequest &request,
                          std::span<const MatrixRequest> matrices,
                          const KaonBuffer *buffers) {
   bool isProduct = request.schedule == Schedule::Matmul;
   bool changes = false;
   for (const MatrixRequest &matrix : matrices) {
+    if (isProduct) {
+      KAON_RETURN_IF_ERROR(checkPitches(request, matrix, buffers));
+    }
     noteStrides(matrix, buffers);
     for (const OperandBinding &binding : matrix.bindings) {
       changes |= binding.buffer != OperandBinding::workspace;
@@ -169,6 +188,7 @@ Status LaunchTables::add(const LaunchRequest &request,
   launch.isProduct = isProduct;
   launch.numMatrices = static_cast<uint32_t>(matrices.size());
   launch.firstEntry = owners.size();
+  launch.tilesPerMatrix = static_cast<uint32_t>(matrices[0].blocks);
 
   // Tables first: blocks are constants, as tables may be.
   entries.clear();
@@ -176,7 +196,10 @@ Status LaunchTables::add(const LaunchRequest &request,
   for (const MatrixRequest &matrix : matrices) {
     if (isProduct) {
       addProduct(region, matrix, static_cast<uint32_t>(grid), buffers);
-      launch.tilesPerMatrix = static_cast<uint32_t>(matrix.blocks);
+      // 0 where they differ: kernels look the product of a tile up then.
+      if (matrix.blocks != matrices[0].blocks) {
+        launch.tilesPerMatrix = 0;
+      }
       grid += matrix.blocks;
       continue;
     }
@@ -234,9 +257,9 @@ Status LaunchTables::finish() {
     KAON_RETURN_IF_ERROR(event.synchronize());
   }
   KAON_RETURN_IF_ERROR(reserve());
-  std::memcpy(pinned.data(), constants.data(), constants.size());
+  std::copy(constants.begin(), constants.end(), pinned.data());
   for (int slot = 0; slot < numSlots; ++slot) {
-    std::memcpy(slotMemory(slot), changing.data(), changing.size());
+    std::copy(changing.begin(), changing.end(), slotMemory(slot));
   }
   constantsAreSent = constants.empty();
   placeArguments();
@@ -320,7 +343,7 @@ Status LaunchTables::send(const KaonBuffer *buffers,
   CudaEvent &event = sent[nextSlot];
   KAON_RETURN_IF_ERROR(event.synchronize());
   std::byte *slot = slotMemory(nextSlot);
-  std::memcpy(slot, scalars.data(), scalars.size_bytes());
+  std::ranges::copy(std::as_bytes(scalars), slot);
   for (const Patch &patch : patches) {
     Address address = reinterpret_cast<Address>(buffers[patch.buffer].data) +
                       static_cast<Address>(patch.shift);

@@ -14,65 +14,12 @@ from kaon import _C
 
 Array = np.ndarray
 
-# w = w - rate * m with m = mu * m + g. Operands: w, g, m, then w, m. Scalars: rate, mu.
-MOMENTUM = """
-#include "Elementwise.cuh"
-using namespace kaon::device;
-class Momentum {
-public:
-  using List = Operands<Operand<float, Access::read>, Operand<float, Access::read>, Operand<float, Access::read>,
-                        Operand<float, Access::write>, Operand<float, Access::write>>;
-  KAON_DEVICE Momentum(const double *scalars, const Matrix<5> &)
-      : rate(toFloatRn(scalars[0])), mu(toFloatRn(scalars[1])) {}
-  KAON_DEVICE void operator()(Element<List> &element) const {
-    float m = addRn(mulRn(mu, get<2>(element)), get<1>(element));
-    get<4>(element) = m;
-    get<3>(element) = subRn(get<0>(element), mulRn(rate, m));
-  }
-private:
-  float rate, mu;
-};
-KAON_KERNEL(256, 2) momentum(const Matrix<5> *matrices, const Block *blocks, const double *scalars) {
-  runElementwise<Momentum>(matrices, blocks, scalars);
+# momentum: w = w - rate * m with m = mu * m + g. Operands: w, g, m, then w, m. Scalars: rate, mu.
+# descent: w = w - rate * g. Operands: w, g, then w.
+KERNELS = fake_cuda.FAKE / "kernels"
+TEXTS = {
+    name: (KERNELS / f"{name}.cu").read_text() for name in ("momentum", "transpose_f32", "descent", "check_finite_f32")
 }
-"""
-
-TRANSPOSE = """
-#include "Transpose.cuh"
-using namespace kaon::device;
-KAON_KERNEL(256, 4) transpose_f32(const Matrix<2> *matrices, const Block *blocks, const double *) {
-  runTranspose<float>(matrices, blocks);
-}
-"""
-
-# w = w - rate * g. Operands: w, g, then w.
-DESCENT = """
-#include "Elementwise.cuh"
-using namespace kaon::device;
-class Descent {
-public:
-  using List = Operands<Operand<float, Access::read>, Operand<float, Access::read>, Operand<float, Access::write>>;
-  KAON_DEVICE Descent(const double *scalars, const Matrix<3> &) : rate(toFloatRn(scalars[0])) {}
-  KAON_DEVICE void operator()(Element<List> &element) const {
-    get<2>(element) = subRn(get<0>(element), mulRn(rate, get<1>(element)));
-  }
-private:
-  float rate;
-};
-KAON_KERNEL(256, 2) descent(const Matrix<3> *matrices, const Block *blocks, const double *scalars) {
-  runElementwise<Descent>(matrices, blocks, scalars);
-}
-"""
-
-CHECK = """
-#include "FiniteCheck.cuh"
-using namespace kaon::device;
-KAON_KERNEL(256, 2) check_finite_f32(const Matrix<1> *matrices, const Block *blocks, u32 *flags) {
-  runFiniteCheck<float>(matrices, blocks, flags);
-}
-"""
-
-TEXTS = {"momentum": MOMENTUM, "transpose_f32": TRANSPOSE, "descent": DESCENT, "check_finite_f32": CHECK}
 
 # Elements of a block of an elementwise kernel, rows of a block of a transpose.
 CHUNK = 8192

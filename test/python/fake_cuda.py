@@ -6,6 +6,7 @@ a test shows with them is about Kaon's launcher and kernels on the CPU; it shows
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import hashlib
@@ -133,6 +134,7 @@ def _shim() -> Path:
 def _kernel_directory() -> Path:
     """Where the fake looks for kernels of this process."""
     path = Path(tempfile.mkdtemp(prefix="kaon-fake-kernels-"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
     fake().set_kernel_directory(path)
     return path
 
@@ -224,7 +226,7 @@ class Fake:
             self._library.kaon_fake_cuda_hide(function.encode(), 0)
 
     def calls(self, function: str) -> int:
-        return self._library.kaon_fake_cuda_calls(function.encode())
+        return int(self._library.kaon_fake_cuda_calls(function.encode()))
 
     def reset_calls(self) -> None:
         self._library.kaon_fake_cuda_reset_calls()
@@ -236,7 +238,7 @@ class Fake:
         return text.value.decode().splitlines()
 
     def allocated_bytes(self) -> int:
-        return self._library.kaon_fake_cuda_allocated_bytes()
+        return int(self._library.kaon_fake_cuda_allocated_bytes())
 
     @contextmanager
     def stream(self) -> Iterator[int]:
@@ -261,7 +263,7 @@ class Fake:
 
     def allocate(self, size: int) -> int:
         """Device memory of the program around Kaon, as an allocator gives it."""
-        return self._library.kaon_fake_cuda_memory_create(size)
+        return int(self._library.kaon_fake_cuda_memory_create(size))
 
     def free(self, address: int) -> None:
         self._library.kaon_fake_cuda_memory_destroy(address)

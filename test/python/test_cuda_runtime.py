@@ -118,6 +118,8 @@ def test_a_step_takes_nothing_after_the_first_of_its_phase(
     assert fake.calls("cuMemcpyHtoDAsync") == 2 * 5 and fake.calls("cuMemcpyDtoHAsync") == 5
     assert fake.calls("cuGraphLaunch") == (5 if graphs else 0)
     assert fake.calls("cuStreamSynchronize") == 5
+    # The same handle need not be the same stream, so each step waits for the last one on the device.
+    assert fake.calls("cuStreamWaitEvent") == 5
 
 
 def test_steps_do_not_wait_for_the_device(fake: fake_cuda.Fake, driver: _C.CudaDriver) -> None:
@@ -375,10 +377,14 @@ def with_image(name: str, image: bytes | None) -> dict[str, bytes]:
 
 
 def test_images_that_do_not_fit(driver: _C.CudaDriver) -> None:
-    other_entry = nvrtc_tools.compile_text(cuda_plans.MOMENTUM.replace(") momentum(", ") momentous("), "sm_90a").cubin
-    few = cuda_plans.MOMENTUM.replace(", const double *scalars) {", ") { const double *scalars = nullptr;")
+    other_entry = nvrtc_tools.compile_text(
+        cuda_plans.TEXTS["momentum"].replace("momentum(const", "momentous(const"), "sm_90a"
+    ).cubin
+    few = cuda_plans.TEXTS["momentum"].replace(
+        ",\n         const double *scalars) {", ") { const double *scalars = nullptr;"
+    )
     few_parameters = nvrtc_tools.compile_text(few.replace(" {  const", " { const"), "sm_90a").cubin
-    few_threads = nvrtc_tools.compile_text(cuda_plans.MOMENTUM.replace("(256, 2)", "(128, 2)"), "sm_90a").cubin
+    few_threads = nvrtc_tools.compile_text(cuda_plans.TEXTS["momentum"].replace("(256, 2)", "(128, 2)"), "sm_90a").cubin
     cubin = images()["momentum"]
     for image, message in (
         (None, "expects code for the kernel 'momentum', but there is none; given: 'check_finite_f32', 'descent', "),

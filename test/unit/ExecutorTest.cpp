@@ -519,3 +519,42 @@ TEST_F(ExecutorTest, StepsInAForkedChild) {
       WEXITSTATUS(status),
       static_cast<unsigned char>(std::bit_cast<uint32_t>(model.at(0, 1, 1))));
 }
+
+namespace {
+/// Runs out of memory in a step, and counts its beginnings and ends.
+class ThrowingBackend final : public Backend {
+public:
+  explicit ThrowingBackend(int &open) : open(open) {}
+
+  Status prepare(const StepPlan &, std::span<const PhaseSchedule>) override {
+    return Status::success();
+  }
+  Status beginStep(void *) override {
+    ++open;
+    return Status::success();
+  }
+  Status endStep() override {
+    --open;
+    return Status::success();
+  }
+  Status runPhase(const PhaseRun &) override { throw std::bad_alloc(); }
+  Result<int64_t> countNonFinite(std::span<const BoundGradient>) override {
+    return int64_t(0);
+  }
+  Status synchronize() override { return Status::success(); }
+
+private:
+  int &open;
+};
+} // namespace
+
+TEST_F(ExecutorTest, EndsStepsThatThrow) {
+  StepPlan plan = MomentumPlan().add("w", 3, 5).plan;
+  int open = 0;
+  Result<std::unique_ptr<Executor>> executor =
+      Executor::create(plan, std::make_unique<ThrowingBackend>(open));
+  ASSERT_EQ(executor.status().message(), "");
+  Model model(plan);
+  EXPECT_THROW((void)step(**executor, model, 1, {0.25, 0.5}), std::bad_alloc);
+  EXPECT_EQ(open, 0);
+}

@@ -313,6 +313,18 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
       {[](StepPlan &plan) { plan.kernels[1].threads = 1056; },
        "kernels[1].threads: expects a multiple of 32 from 32 to 1024, but got "
        "1056"},
+      {[](StepPlan &plan) {
+         plan.sequences[0].launches[1].sizes[2] = int64_t(1) << 31;
+       },
+       "sequences[0].launches[1].sizes[2]: expects at most 2147483647 for the "
+       "schedule matmul on cuda, but got 2147483648"},
+      {[](StepPlan &plan) {
+         plan.kernels[0].schedule = Schedule::Rows;
+         plan.sequences[0].launches[0].grain = 100;
+         plan.sequences[0].launches[0].sizes[1] = int64_t(1) << 31;
+       },
+       "sequences[0].launches[0].sizes[1]: expects at most 2147483647 for the "
+       "schedule rows on cuda, but got 2147483648"},
       {[](StepPlan &plan) { plan.kernels[1].threads = 100; },
        "kernels[1].threads: expects a multiple of 32 from 32 to 1024, but got "
        "100"},

@@ -94,8 +94,8 @@ Code Memory::release(MemoryKind kind, const void *begin) {
                  concat("frees ", nameOf(kind), " ", begin, " twice"));
   }
   if (piece.pins > 0) {
-    fault(Code::InvalidValue, concat("frees ", nameOf(kind), " ", begin,
-                                     " while a copy of it is pending"));
+    return fault(Code::InvalidValue, concat("frees ", nameOf(kind), " ", begin,
+                                            " while a copy of it is pending"));
   }
   if (!restIsWhole(found->first, piece)) {
     fault(Code::InvalidValue,
