@@ -21,6 +21,7 @@ from kaon.explain import (
     parse_shape,
     quantity,
 )
+from kaon.extension import extension
 
 _DTYPES = ("f64", "f32", "bf16", "f16")
 
@@ -88,6 +89,7 @@ def _explain(options: argparse.Namespace) -> None:
     unknown = sorted(set(sections) - set(SECTIONS))
     if unknown:
         raise ExplainError(f"--show expects names out of {', '.join(SECTIONS)}, but got {', '.join(unknown)}")
+    target = None if options.arch is None else _gpu_target(options)
     update = find_update(options.update)
     constexprs = dict(map(parse_constexpr, options.constexpr))
     for shape in map(parse_shape, options.shape):
@@ -98,9 +100,20 @@ def _explain(options: argparse.Namespace) -> None:
             grad_dtype=options.grad_dtype,
             constexprs=constexprs,
             sections=sections,
-            target=CudaTarget.of_arch(options.arch) if options.arch else None,
+            target=target,
         )
         sys.stdout.write(text)
+
+
+def _gpu_target(options: argparse.Namespace) -> CudaTarget:
+    """The target that ``--arch`` names."""
+    from kaon.package.machine import GpuArchitecture
+
+    if GpuArchitecture.parse(options.arch) is None:
+        raise ExplainError(f"--arch expects a GPU such as sm_80, sm_90a or sm_100a, but got {options.arch!r}")
+    if "f64" in (options.dtype, options.grad_dtype):
+        raise ExplainError("--arch expects matrices of f32, bf16 or f16 for a GPU, but got f64")
+    return CudaTarget.of_arch(options.arch)
 
 
 def _compile(options: argparse.Namespace) -> None:
@@ -167,6 +180,15 @@ def _cache(action: str) -> None:
             print(f"{entry.key}  {entry.size:>9}  {used}")
 
 
+def _compile_errors() -> tuple[type[Exception], ...]:
+    """What the compiler raises for an update that it cannot take; nothing where there is no compiler."""
+    try:
+        compiler = extension()
+    except KaonError:
+        return ()
+    return (compiler.CompileError,) if compiler.has_compiler else ()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Returns the exit status: 1 for a user's mistake or, from doctor, something broken."""
     options = _parser().parse_args(arguments)
@@ -182,6 +204,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             _cache(options.action)
     except (ExplainError, KaonError, knobs.KnobError) as error:
+        print(f"kaon: {error}", file=sys.stderr)
+        return 1
+    except _compile_errors() as error:
         print(f"kaon: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # piped into head

@@ -187,3 +187,27 @@ def test_doctor_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "".join(lines)
     assert "broken extension" in text and "no such file" in text
     assert "absent cache" in text and "cannot make /proc/kaon" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--arch", "bogus"], "--arch expects a GPU such as sm_80, sm_90a or sm_100a, but got 'bogus'"),
+        (["--arch", ""], "--arch expects a GPU such as sm_80, sm_90a or sm_100a, but got ''"),
+        (["--arch", "sm_90a", "--dtype", "f64"], "--arch expects matrices of f32, bf16 or f16 for a GPU, but got f64"),
+    ],
+)
+def test_explain_refuses_what_is_no_gpu(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    assert main(["explain", "kaon.optim.updates:muon", "--shape", "8x8", *arguments]) == 1
+    assert capsys.readouterr() == ("", f"kaon: {message}\n")
+
+
+def test_what_the_compiler_refuses_takes_one_message(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise driver.extension().CompileError("update.py:3:5: error: 'kaon.matmul' op expects something else")
+
+    monkeypatch.setattr(driver, "compile_program", refuse)
+    assert main(["compile", "kaon.optim.updates:muon", "--shape", "8x8"]) == 1
+    assert capsys.readouterr().err == "kaon: update.py:3:5: error: 'kaon.matmul' op expects something else\n"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import kaon
+import nvrtc_tools
 import pytest
 import torch
 from kaon.__main__ import main
@@ -313,6 +314,13 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (["--shapes", "8x8", "--arch", "pentium", "-o", "DIR"], "expects an architecture such as sm_80"),
         (["--shapes", "8x8", "--arch", "sm_90a,host", "-o", "DIR"], "expects architectures of GPUs or of processors"),
         (["--shapes", "8x8", "--arch", "x86-64-v3,x86-64-v4", "-o", "DIR"], "expects one level of the processor"),
+        (
+            ["--shapes", "8x8", "--arch", "host", "-o", "DIR", "--option", "perid=3"],
+            "unexpected keyword argument 'perid'",
+        ),
+        (["--shapes", "8x8", "--arch", "host", "-o", "DIR", "--option", "lr=abc"], "lr"),
+        (["--shapes", "8x8", "--arch", "sm_90a", "-o", "DIR", "--dtype", "f64"], "for a GPU, but got f64"),
+        (["--shapes", "8x8", "--arch", "host", "-o", "/proc/nowhere/out"], "cannot be written"),
     ],
 )
 def test_the_command_line_refuses(
@@ -324,10 +332,20 @@ def test_the_command_line_refuses(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.skipif(nvrtc_tools.find_library() is None, reason="no NVRTC")
+def test_an_architecture_is_one_that_the_compiler_knows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["compile", "kaon.optim:Muon", "--shapes", "8x8", "-o", str(tmp_path / "out"), "--arch"]
+    assert main([*command, "sm_90a,sm_70"]) == 1
+    assert "expects an architecture that NVRTC 13." in (message := capsys.readouterr().err)
+    assert message.endswith("knows, but got sm_70\n")
+    assert not (tmp_path / "out").exists()
+
+
 def test_only_bundled_optimizers_have_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["compile", "kaon.optim:Adagrad", "--shapes", "8x8", "--arch", "host", "-o", str(tmp_path / "out")]
-    assert main(command) == 1
-    assert "AdamW, Muon, PeriodicRowwiseMuon" in capsys.readouterr().err
+    for name in ("Adagrad", "UpdateOptimizer"):
+        command = ["compile", f"kaon.optim:{name}", "--shapes", "8x8", "--arch", "host", "-o", str(tmp_path / "out")]
+        assert main(command) == 1
+        assert "but it has: AdamW, Muon, PeriodicRowwiseMuon\n" in capsys.readouterr().err
     cls = kaon.optimizer(packaged_rowwise)
     assert "compile its update" in refusal(lambda: building.compile_optimizer(cls, request(), tmp_path / "out"))
 

@@ -103,7 +103,7 @@ def compile_update(update: Update, request: Request, directory: str | Path, log:
     given = dict(request.options or {})
     # Run-time scalars without a default are asked of whoever loads the package; no value of theirs is compiled in.
     absent = {spec.name: 0.0 for spec in update.signature.scalars if spec.default is None and spec.name not in given}
-    sketch = _sketch(cls, request, {"rules": all_to_the_update(), **absent})
+    sketch = _sketch(cls, request, {"rules": all_to_the_update(), **absent}, Path(directory))
     return _build(sketch, None, cls.__name__, request, Path(directory), log)
 
 
@@ -118,7 +118,8 @@ def compile_optimizer(
 
     if getattr(optimizers, cls.__name__, None) is not cls:
         raise PackageError(directory, f"expects an optimizer of kaon.optim, but got {cls.__name__}; compile its update")
-    return _build(_sketch(cls, request, {}), cls.__name__, cls.__name__, request, Path(directory), log)
+    sketch = _sketch(cls, request, {}, Path(directory))
+    return _build(sketch, cls.__name__, cls.__name__, request, Path(directory), log)
 
 
 def find_optimizer(name: str) -> type[KaonOptimizer]:
@@ -130,10 +131,13 @@ def find_optimizer(name: str) -> type[KaonOptimizer]:
     from kaon import optim
     from kaon.optim.base import KaonOptimizer
 
+    # The base classes make an optimizer only together with an update.
     classes = {
         key: value
         for key, value in vars(optim).items()
-        if isinstance(value, type) and issubclass(value, KaonOptimizer) and value is not KaonOptimizer
+        if isinstance(value, type)
+        and issubclass(value, KaonOptimizer)
+        and value not in (KaonOptimizer, optim.UpdateOptimizer)
     }
     if name not in classes:
         raise KaonError(f"kaon.optim expects an optimizer named {name!r}, but it has: {', '.join(sorted(classes))}")
@@ -143,8 +147,12 @@ def find_optimizer(name: str) -> type[KaonOptimizer]:
 # ---- the matrices
 
 
-def _sketch(cls: type[KaonOptimizer], request: Request, extra: dict[str, Any]) -> KaonOptimizer:
-    """The optimizer on parameters of the shapes, whose memory is never touched and whose states take none."""
+def _sketch(cls: type[KaonOptimizer], request: Request, extra: dict[str, Any], directory: Path) -> KaonOptimizer:
+    """The optimizer on parameters of the shapes, whose memory is never touched and whose states take none.
+
+    Raises:
+        PackageError: the optimizer refuses an option or a shape.
+    """
     import torch
 
     from kaon.optim.parameters import PARAMETER_DTYPES
@@ -156,10 +164,14 @@ def _sketch(cls: type[KaonOptimizer], request: Request, extra: dict[str, Any]) -
             with torch.device("meta"):
                 return super()._ensure_state(*arguments)
 
+    Sketch.__name__ = cls.__name__  # errors name the optimizer
     parameters = [torch.nn.Parameter(torch.empty(shape, dtype=dtype)) for shape in request.shapes]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that all parameters go to the fallback may be what is wanted
-        return Sketch(parameters, **extra, **dict(request.options or {}))
+        try:
+            return Sketch(parameters, **extra, **dict(request.options or {}))
+        except (TypeError, ValueError) as error:
+            raise PackageError(directory, str(error)) from None
 
 
 def _matrices(sketch: KaonOptimizer, request: Request, directory: Path) -> tuple[list[MatrixEntry], list[MatrixSpec]]:
@@ -202,6 +214,25 @@ def _target_of(architectures: Sequence[str], directory: Path) -> tuple[str, tupl
         # Register tiles, and so the plan, differ between levels.
         raise PackageError(directory, f"expects one level of the processor, but got {', '.join(names)}")
     return kind, tuple(dict.fromkeys(names))
+
+
+def _check_gpu(architectures: Sequence[str], request: Request, directory: Path) -> None:
+    """Refuse what the compiler at hand cannot make for a GPU.
+
+    Raises:
+        PackageError: an architecture that NVRTC does not know, or a dtype that kernels for GPUs do not have.
+        kaon.nvrtc.NvrtcError: there is no NVRTC.
+    """
+    from kaon import nvrtc
+
+    for what, dtype in (("parameters", request.param_dtype), ("gradients", request.grad_dtype)):
+        if dtype == "f64":
+            raise PackageError(directory, f"expects {what} of f32, bf16 or f16 for a GPU, but got f64")
+    compiler = nvrtc.load()
+    version = ".".join(map(str, compiler.version))
+    for name in architectures:
+        if not compiler.supports(name):
+            raise PackageError(directory, f"expects an architecture that NVRTC {version} knows, but got {name}")
 
 
 # ---- compiling
@@ -336,6 +367,8 @@ def _build(
         log = sys.stderr
     started = time.perf_counter()
     kind, architectures = _target_of(request.architectures, directory)
+    if kind == CUDA:
+        _check_gpu(architectures, request, directory)
     _check_directory(directory)
     try:
         entries, specs = _matrices(sketch, request, directory)
@@ -370,7 +403,12 @@ def _update_spec(update: Update) -> UpdateSpec:
 
 
 def _check_directory(directory: Path) -> None:
-    """Refuse to write where other files are."""
+    """Refuse to write where other files are, or where nothing can be written."""
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryDirectory(dir=directory.parent).cleanup()
+    except OSError as error:
+        raise PackageError(directory, f"cannot be written: {error}") from None
     if not directory.exists():
         return
     if not directory.is_dir():
@@ -384,7 +422,6 @@ def _check_directory(directory: Path) -> None:
 
 def _write(directory: Path, files: Mapping[str, bytes]) -> None:
     """Write all files beside the directory, then put them in its place: nobody sees half a package."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:
         for name, content in files.items():
