@@ -83,7 +83,7 @@ Findings runProduct(Kernel kernel, bool tall) {
   const Form form = {
       .tallA = tall, .tallB = tall, .sameOperands = true, .symmetric = true};
   Findings findings;
-  for (const shim::Schedule &schedule : shim::schedules) {
+  for (const shim::Schedule &schedule : shim::allSchedules) {
     auto products = test::makeProducts<bf16>({{200, 200, 137}}, form);
     auto tables = test::makeTables(products);
     ProductList list = tables.list();
@@ -272,7 +272,7 @@ Findings runRowsOf(test::MatrixTables<3>::Kernel kernel) {
   // A row more, into which a fault may reach.
   constexpr size_t size = (rows + 1) * columns;
   Findings findings;
-  for (const shim::Schedule &schedule : shim::schedules) {
+  for (const shim::Schedule &schedule : shim::allSchedules) {
     auto x = numberedMatrix(rows + 1, columns);
     test::DeviceArray<float> result(size);
     test::DeviceArray<double> sums(rows);
@@ -350,7 +350,7 @@ private:
 Findings runAddSums(test::MatrixTables<2>::Kernel kernel) {
   constexpr size_t rows = 6, columns = 500;
   Findings findings;
-  for (const shim::Schedule &schedule : shim::schedules) {
+  for (const shim::Schedule &schedule : shim::allSchedules) {
     auto x = numberedMatrix(rows, columns);
     auto sums = test::DeviceArray<double>(rows).fill([] { return 7; });
     test::MatrixTables<2> tables;
@@ -476,7 +476,7 @@ Findings runTransposeOf(void (*kernel)(const device::Matrix<2> *,
                                        const device::Block *)) {
   constexpr size_t rows = 40, columns = 100;
   Findings findings;
-  for (const shim::Schedule &schedule : shim::schedules) {
+  for (const shim::Schedule &schedule : shim::allSchedules) {
     auto source = numberedMatrix(rows, columns);
     test::DeviceArray<float> result(rows * columns);
     test::MatrixTables<2> tables;

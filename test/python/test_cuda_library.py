@@ -216,6 +216,8 @@ def test_epilogues_load_a_row_before_they_compute(architecture: str) -> None:
         runs = re.findall(r"l+", "".join(opcode[0] for opcode in opcodes))
         if loads > 0:
             assert sum(len(run) >= loads for run in runs) >= 8, name
+        if "_apply" in name:
+            assert "ld.global.v2" in epilogue and "st.global.v2" in epilogue, name
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

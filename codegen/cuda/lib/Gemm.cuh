@@ -171,6 +171,39 @@ struct ApplyTile {
   static constexpr bool isSymmetric = false;
   static constexpr int sharedBytes = 0;
 
+  /// Two neighbouring parameters, which are one access where they are aligned.
+  struct alignas(2 * sizeof(Parameter)) Pair {
+    Parameter values[2];
+  };
+
+  /// The first `count` of two neighbouring parameters; the others become zero.
+  KAON_DEVICE static void loadPair(const Parameter *pointer, int count,
+                                   bool isAligned, float (&values)[2]) {
+    if (isAligned && count >= 2) {
+      Pair pair = *reinterpret_cast<const Pair *>(pointer);
+      values[0] = toFloat(pair.values[0]);
+      values[1] = toFloat(pair.values[1]);
+      return;
+    }
+    values[0] = count > 0 ? toFloat(pointer[0]) : 0;
+    values[1] = count > 1 ? toFloat(pointer[1]) : 0;
+  }
+
+  KAON_DEVICE static void storePair(Parameter *pointer, int count,
+                                    bool isAligned, const float (&values)[2]) {
+    Pair pair = {{narrow<Parameter>(values[0]), narrow<Parameter>(values[1])}};
+    if (isAligned && count >= 2) {
+      *reinterpret_cast<Pair *>(pointer) = pair;
+      return;
+    }
+    if (count > 0) {
+      pointer[0] = pair.values[0];
+    }
+    if (count > 1) {
+      pointer[1] = pair.values[1];
+    }
+  }
+
   KAON_DEVICE static void run(WarpTile &sums, const Product &product, Tile tile,
                               const double *scalars, char *) {
     using Scale = ScaledSum<T, addend, Diagonal::none>;
@@ -189,25 +222,21 @@ struct ApplyTile {
       }
       // All loads of a row come before its stores, so that they overlap.
       Parameter *w = parameter + row * pitch + column;
+      bool isAligned = reinterpret_cast<u64>(w) % sizeof(Pair) == 0;
       float values[WarpTile::columnBlocks][2];
-      auto forEachElement = [&](auto visit) {
 #pragma unroll
-        for (int j = 0; j < WarpTile::columnBlocks; ++j) {
-#pragma unroll
-          for (int side = 0; side < 2; ++side) {
-            if (column + j * 8 + side < n) {
-              visit(w[j * 8 + side], values[j][side], elementOf(j, side));
-            }
-          }
-        }
-      };
-      forEachElement([](const Parameter &stored, float &value, float) {
-        value = toFloat(stored);
-      });
+      for (int j = 0; j < WarpTile::columnBlocks; ++j) {
+        loadPair(w + j * 8, n - (column + j * 8), isAligned, values[j]);
+      }
       scale.apply(row, column, elementOf);
-      forEachElement([&](Parameter &stored, float value, float product) {
-        stored = narrow<Parameter>(update(value, product));
-      });
+#pragma unroll
+      for (int j = 0; j < WarpTile::columnBlocks; ++j) {
+#pragma unroll
+        for (int side = 0; side < 2; ++side) {
+          values[j][side] = update(values[j][side], elementOf(j, side));
+        }
+        storePair(w + j * 8, n - (column + j * 8), isAligned, values[j]);
+      }
     });
   }
 };

@@ -31,7 +31,7 @@ namespace kaon::shim {
 
 /// The schedule that a number stands for; 0 is the forward one.
 inline Schedule numberedSchedule(unsigned number) {
-  Schedule schedule = schedules[number % std::size(schedules)];
+  Schedule schedule = allSchedules[number % std::size(allSchedules)];
   schedule.seed += number;
   return schedule;
 }
