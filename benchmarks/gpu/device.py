@@ -77,9 +77,11 @@ class Device:
 
     def describe(self) -> dict[str, Any]:
         """What the numbers were measured on."""
-        from kaon import _C
+        from kaon import _C, __version__
+        from kaon.cuda import open_driver
 
-        facts: dict[str, Any] = {"torch": torch.__version__, "compiler": _C.has_compiler, "fake": self.is_fake}
+        facts: dict[str, Any] = {"kaon": __version__, "torch": torch.__version__, "compiler": _C.has_compiler}
+        facts["fake"] = self.is_fake
         if self.is_fake:
             return {**facts, "note": FAKE_NOTE}
         properties = torch.cuda.get_device_properties(self.torch)
@@ -90,4 +92,5 @@ class Device:
             "multiprocessors": properties.multi_processor_count,
             "memory_gib": round(properties.total_memory / 2**30, 1),
             "cuda": torch.version.cuda,
+            "driver": open_driver().version,
         }

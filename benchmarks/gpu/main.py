@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .device import Device
 
 SECTIONS = ("correctness", "training", "sanitizer", "timings")
-SHARES = {"correctness": 0.25, "training": 0.35, "sanitizer": 0.6, "timings": 1.0}
+SHARES = {"correctness": 0.25, "training": 0.35, "sanitizer": 0.4, "timings": 0.9}
 """At which share of the time a section must have started to be run at all."""
 
 

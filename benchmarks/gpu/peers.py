@@ -34,6 +34,7 @@ def step(w: Tensor, g: Tensor, lr: float) -> None:
 
 def compiled_step(device: Device) -> Callable[[Tensor, Tensor, float], None]:
     """`step` by torch.compile; on the fakes by its front end alone, as there is no GPU to generate code for."""
+    torch._dynamo.reset()  # each workload anew: torch gives up on a function of many shapes
     return torch.compile(step, backend="eager" if device.is_fake else "inductor", dynamic=False)
 
 

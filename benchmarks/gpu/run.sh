@@ -37,4 +37,5 @@ echo "run.sh: built in $((SECONDS - started)) s" >&2
 
 export PYTHONPATH=$build/python:$root/benchmarks
 export KAON_CACHE=0
-exec "$python" -m gpu.main "$pack" --out "$out" --seconds $((seconds - (SECONDS - started))) "${options[@]}"
+# The program ends by itself in time; should it hang, it is ended.
+exec timeout $((seconds + 10 - (SECONDS - started))) "$python" -m gpu.main "$pack" --out "$out" --seconds $((seconds - (SECONDS - started))) "${options[@]}"

@@ -36,6 +36,7 @@ def verdicts(timings: dict[str, Any]) -> Iterator[dict[str, Any]]:
         elif min(rows, cols) >= 2048 and max(rows, cols) == 4 * min(rows, cols):
             yield _at_least(f"{entry['workload']}: over torch.compile", speedup, 1.9)
     if "skipped" not in timings.get("host", {"skipped": ""}):
-        seconds = timings["host"]["host_seconds_per_step"]["executor.step"]["median_s"]
         bound = 50 * MICROSECOND
-        yield {"target": "host time of a step", "value": seconds, "at_most": bound, "met": seconds <= bound}
+        for what, timing in timings["host"]["host_seconds_per_step"].items():
+            seconds = timing["median_s"]
+            yield {"target": f"host time of {what}", "value": seconds, "at_most": bound, "met": seconds <= bound}

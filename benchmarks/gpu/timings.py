@@ -17,6 +17,7 @@ from .workloads import Workload, elementwise, host, newton_schulz, products, row
 Progress = Callable[[str], bool]
 """Told what comes next; false where there is no time for it."""
 Call = Callable[[], object]
+Triton = Callable[..., torch.Tensor]
 OUT_OF_TIME = "not run: out of time"
 QUIET = {"nonfinite": "propagate"}
 """Steps without the check of gradients, which would wait for the device."""
@@ -92,9 +93,11 @@ def _stacked(loaded: Loaded) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.stack(list(loaded.parameters)).detach().clone(), torch.stack(gradients)
 
 
-def symmetric_products(directory: Path, device: Device, tiny: bool, progress: Progress) -> list[dict[str, Any]]:
-    """One symmetric product, the parameter changed by it."""
-    triton = peers.triton_symmetric()
+def symmetric_products(
+    directory: Path, device: Device, tiny: bool, progress: Progress, triton: Triton | None
+) -> list[dict[str, Any]]:
+    """One symmetric product, the parameter changed by it: three kernels, as the gradient is copied first and the
+    parameter is changed after. The peers do the same three things; cuBLAS also in one call."""
     found: list[dict[str, Any]] = []
     for workload in products(tiny):
         if not progress(workload.name):
@@ -104,25 +107,30 @@ def symmetric_products(directory: Path, device: Device, tiny: bool, progress: Pr
         w, g = _stacked(loaded)
         out = torch.empty_like(w)
 
-        def cublas(w: torch.Tensor = w, g: torch.Tensor = g) -> object:
+        def one_call(w: torch.Tensor = w, g: torch.Tensor = g) -> object:
             return w.baddbmm_(g, g.mT, alpha=-0.02)
 
-        candidates: dict[str, Call] = {"kaon": _step_of(loaded), "cublas": cublas}
+        def cublas(w: torch.Tensor = w, g: torch.Tensor = g, out: torch.Tensor = out) -> object:
+            x = g.clone()
+            torch.bmm(x, x.mT, out=out)
+            return w.add_(out, alpha=-0.02)
+
+        candidates: dict[str, Call] = {"kaon": _step_of(loaded), "cublas": cublas, "cublas, one call": one_call}
         if triton is not None:
 
             def by_triton(w: torch.Tensor = w, g: torch.Tensor = g, out: torch.Tensor = out) -> object:
-                return triton(g, out)
+                return w.add_(triton(g.clone(), out), alpha=-0.02)
 
-            candidates["triton, product alone"] = by_triton
+            candidates["triton"] = by_triton
         n = workload.shapes[0][0]
         found.append(_compare(device, workload, 2.0 * n**3 * len(workload.shapes), candidates, tiny))
     return found
 
 
-def newton_schulz_steps(directory: Path, device: Device, tiny: bool, progress: Progress) -> list[dict[str, Any]]:
+def newton_schulz_steps(
+    directory: Path, device: Device, tiny: bool, progress: Progress, triton: Triton | None
+) -> list[dict[str, Any]]:
     """The whole orthogonalisation, and the parameter changed by it."""
-    triton = peers.triton_symmetric()
-    compiled = peers.compiled_step(device)
     found: list[dict[str, Any]] = []
     for workload in newton_schulz(tiny):
         if not progress(workload.name):
@@ -130,10 +138,11 @@ def newton_schulz_steps(directory: Path, device: Device, tiny: bool, progress: P
             continue
         loaded = load(directory, workload, device, **QUIET)
         w, g = _stacked(loaded)
+        compiled = peers.compiled_step(device)
         candidates: dict[str, Call] = {
             "kaon": _step_of(loaded),
             "cublas": lambda w=w, g=g: peers.step(w, g, 0.02),  # type: ignore[misc]
-            "torch.compile": lambda w=w, g=g: compiled(w, g, 0.02),  # type: ignore[misc]
+            "torch.compile": lambda w=w, g=g, run=compiled: run(w, g, 0.02),  # type: ignore[misc]
         }
         if triton is not None:
             by_triton = peers.triton_step(triton)
@@ -171,12 +180,23 @@ def host_time(directory: Path, device: Device, tiny: bool, progress: Progress) -
     return {"workload": workload.name, "matrices": len(workload.shapes), "host_seconds_per_step": medians}
 
 
+def _usable_triton(device: Device, progress: Progress) -> tuple[Triton | None, dict[str, Any] | None]:
+    """The peer in Triton if it works here, and what its check said; without it the others are timed all the same."""
+    triton = peers.triton_symmetric()
+    if triton is None or not progress("check of the Triton kernel"):
+        return None, None
+    try:
+        verdict = peers.check(device, triton)
+    except Exception as error:  # whatever a compiler of another version does
+        return None, {"passed": False, "error": repr(error)}
+    return triton if verdict["passed"] else None, verdict
+
+
 def run(directory: Path, device: Device, tiny: bool, progress: Progress) -> dict[str, Any]:
     """All timings; the ceilings are measured again beside each."""
     result: dict[str, Any] = {"bandwidth": bandwidth(directory, device, tiny, progress)}
     result["host"] = host_time(directory, device, tiny, progress)
-    triton = peers.triton_symmetric()
-    result["triton_check"] = None if triton is None else peers.check(device, triton)
-    result["symmetric_product"] = symmetric_products(directory, device, tiny, progress)
-    result["newton_schulz"] = newton_schulz_steps(directory, device, tiny, progress)
+    triton, result["triton_check"] = _usable_triton(device, progress)
+    result["symmetric_product"] = symmetric_products(directory, device, tiny, progress, triton)
+    result["newton_schulz"] = newton_schulz_steps(directory, device, tiny, progress, triton)
     return result

@@ -37,6 +37,9 @@ SHAPES: tuple[Shape, ...] = (
 )  # fmt: skip
 """Square, wide and tall; multiples of a tile, ragged, thin; rows on the chip and rows that stream."""
 
+FEW: tuple[Shape, ...] = ((3, 5), (127, 128), (129, 130), (384, 96), (640, 1152), (2, 70001))
+"""Of the same kinds: below, at and across a tile, tall, in Gram form, streaming."""
+
 TINY_SHAPES: tuple[Shape, ...] = (
     (1, 1), (1, 17), (17, 1), (3, 5), (8, 8), (9, 13), (13, 9), (16, 16), (2, 300),
 )  # fmt: skip
@@ -52,7 +55,7 @@ def correctness(tiny: bool) -> list[Workload]:
     """Every kernel of the bundled optimizers, in the dtypes that a GPU steps."""
     shapes = TINY_SHAPES if tiny else SHAPES
     vectors = VECTORS[:2] if tiny else VECTORS
-    few = shapes[:6]
+    few = shapes[:6] if tiny else FEW
     square = tuple(shape for shape in shapes if shape[0] == shape[1] > 1)
     optimizer = "PeriodicRowwiseMuon"
     period = {"period": 2, "lr": 0.5, "weight_decay": 0.01, "adamw_lr": 0.05}

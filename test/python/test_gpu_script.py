@@ -107,7 +107,7 @@ def test_targets_are_judged() -> None:
         "time-product-4096-4: over cuBLAS": False,
         "time-ns-2048x2048-4: over torch.compile": True,
         "time-ns-8192x2048-4: over torch.compile": False,
-        "host time of a step": False,
+        "host time of executor.step": False,
     }
 
 

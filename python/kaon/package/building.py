@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Shape = tuple[int, ...]
 _MAX_COPIES = 1 << 16
+_LINE = re.compile(r"^#line .*\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -279,6 +280,8 @@ def _cuda_files(
     """The text of each kernel, and for each architecture its PTX and its CUBIN."""
     from kaon import nvrtc
 
+    # Where the update's text lies on this machine is nobody's business there, and would change the bytes.
+    kernels = [replace(kernel, text=_LINE.sub("", kernel.text)) for kernel in kernels]
     compilers = {architecture: nvrtc.Compiler(architecture, cache) for architecture in architectures}
 
     def build(item: tuple[Kernel, str]) -> tuple[str, dict[str, bytes]]:

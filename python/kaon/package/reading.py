@@ -164,9 +164,12 @@ class Package:
         if self.manifest.target == CPU:
             self._cpu_architecture()
             return
-        from kaon.cuda import device_info, open_driver
+        from kaon.cuda import CudaUnavailable, device_info, open_driver
 
-        driver = open_driver()
+        try:
+            driver = open_driver()
+        except CudaUnavailable as error:
+            raise self._wrong_architecture(str(error)) from None
         devices = [device_info(driver, index) for index in range(driver.device_count)]
         if not any(choose_gpu(self.manifest.architectures, device["arch"]) for device in devices):
             found = ", ".join(f"{device['arch']} ({device['name']})" for device in devices) or "no device"
