@@ -184,9 +184,12 @@ TEST(MutantTest, GroupAcrossRows) {
       test::DeviceArray<float>((rows + 2) * stride).fill([] { return 1; });
   test::MatrixTables<1> tables;
   tables.add(rows, columns, {{array, stride}});
-  tables.run(device_group_across_rows::runElementwise<Negate>,
-             tables.chunkBlocks(), 256, 0, {});
+  int races = shim::countRaces([&] {
+    tables.run(device_group_across_rows::runElementwise<Negate>,
+               tables.chunkBlocks(), 256, 0, {});
+  });
   EXPECT_EQ(array[columns], -1) << "what lies between rows was changed";
+  EXPECT_EQ(races > 0, shim::detectsRaces);
 }
 
 //===----------------------------------------------------------------------===//
