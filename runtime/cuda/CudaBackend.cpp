@@ -292,7 +292,7 @@ Status CudaBackend::buildCheck(std::span<const BoundGradient> gradients) {
         requests.push_back({std::span(&gradient.operand, 1), gradient.sizes,
                             ceilDiv(size, cudaElementwiseGrain),
                             cudaElementwiseGrain,
-                            std::span(&gradient.binding, 1), 0, i});
+                            std::span(&gradient.binding, 1), 0});
       }
     }
     if (!requests.empty()) {
@@ -303,7 +303,7 @@ Status CudaBackend::buildCheck(std::span<const BoundGradient> gradients) {
   }
   check->useFlags();
   KAON_RETURN_IF_ERROR(check->finish());
-  size_t numFlags = check->flagOwners().size();
+  size_t numFlags = check->numFlags();
   if (numFlags > flagsCapacity) {
     Result<PinnedMemory> taken = PinnedMemory::create(
         driver, static_cast<int64_t>(numFlags * sizeof(uint32_t)));
@@ -333,25 +333,17 @@ CudaBackend::countNonFinite(std::span<const BoundGradient> gradients) {
 }
 
 Result<int64_t> CudaBackend::countFlagged() {
-  std::span<const size_t> owners = check->flagOwners();
-  KAON_RETURN_IF_ERROR(driver->check(
-      (*driver)->copyToHost(flags.data(), check->flags(),
-                            owners.size() * sizeof(uint32_t), stream),
-      "cuMemcpyDtoHAsync: reading what was found in gradients"));
+  size_t numFlags = check->numFlags();
+  KAON_RETURN_IF_ERROR(
+      driver->check((*driver)->copyToHost(flags.data(), check->flags(),
+                                          numFlags * sizeof(uint32_t), stream),
+                    "cuMemcpyDtoHAsync: reading what was found in gradients"));
   KAON_RETURN_IF_ERROR(
       driver->check((*driver)->streamSynchronize(stream),
                     "waiting for what was found in gradients"));
   const auto *found = reinterpret_cast<const uint32_t *>(flags.data());
-  for (CheckedGradient &gradient : checked) {
-    gradient.isFlagged = false;
-  }
-  // A gradient whose rows are apart has many flags.
-  for (size_t i = 0; i < owners.size(); ++i) {
-    checked[owners[i]].isFlagged |= found[i] != 0;
-  }
-  return std::count_if(
-      checked.begin(), checked.end(),
-      [](const CheckedGradient &gradient) { return gradient.isFlagged; });
+  return std::count_if(found, found + numFlags,
+                       [](uint32_t flag) { return flag != 0; });
 }
 
 int64_t CudaBackend::tableBytes() const {

@@ -3,8 +3,8 @@
 // Replays schedules as launches over tables (LaunchTables.h). Steps return as
 // soon as their work is in the stream; only a look at the gradients waits.
 // Memory and tables are taken when the backend is prepared. After that a step
-// takes memory only where rows of a model's matrices turn out to be apart, and
-// when a graph is made of a phase's kernels at its first step.
+// takes memory only for the first look at gradients, and when a graph is made
+// of a phase's kernels at its first step.
 //
 // Graphs are built from kernel nodes, not captured from a stream: a capture
 // would break those that the program around us has under way, and be broken by
@@ -76,7 +76,6 @@ private:
     Operand operand;
     std::array<int64_t, 2> sizes;
     OperandBinding binding;
-    bool isFlagged = false;
   };
 
   Status loadKernels();

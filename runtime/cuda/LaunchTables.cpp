@@ -33,7 +33,7 @@ void LaunchTables::clear(size_t scalars) {
   patches.clear();
   strides.clear();
   launches.clear();
-  owners.clear();
+  numEntries = 0;
   numScalars = scalars;
   usesFlags = false;
 }
@@ -45,14 +45,12 @@ void LaunchTables::append(std::vector<std::byte> &region, T value) {
 }
 
 void LaunchTables::appendAddress(std::vector<std::byte> &region,
-                                 const OperandBinding &binding, int64_t shift) {
+                                 const OperandBinding &binding) {
   if (binding.buffer == OperandBinding::workspace) {
-    return append(region,
-                  workspace + static_cast<Address>(binding.offset + shift));
+    return append(region, workspace + static_cast<Address>(binding.offset));
   }
   assert(&region == &changing && "the model's memory may move");
-  patches.push_back(
-      {binding.buffer, static_cast<uint32_t>(region.size()), shift});
+  patches.push_back({binding.buffer, static_cast<uint32_t>(region.size())});
   append(region, Address(0));
 }
 
@@ -63,44 +61,28 @@ static int64_t strideOf(const OperandBinding &binding,
                               : binding.stride;
 }
 
-/// Whether an elementwise kernel can see all operands of a matrix as one row.
-static bool isFlat(const MatrixRequest &matrix, const KaonBuffer *buffers) {
-  for (size_t i = 0; i < matrix.operands.size(); ++i) {
-    if (matrix.operands[i].rows > 1 &&
-        strideOf(matrix.bindings[i], buffers) != matrix.operands[i].cols) {
-      return false;
-    }
-  }
-  return true;
-}
-
 void LaunchTables::addMatrix(std::vector<std::byte> &region,
-                             const MatrixRequest &matrix, int64_t row,
-                             bool isWhole, const KaonBuffer *buffers) {
-  size_t count = matrix.operands.size();
-  for (size_t i = 0; i < count; ++i) {
-    const Operand &operand = matrix.operands[i];
-    int64_t stride = strideOf(matrix.bindings[i], buffers);
-    appendAddress(region, matrix.bindings[i],
-                  operand.rows > 1 ? row * stride * byteSize(operand.type) : 0);
+                             const MatrixRequest &matrix,
+                             const KaonBuffer *buffers) {
+  for (const OperandBinding &binding : matrix.bindings) {
+    appendAddress(region, binding);
   }
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < matrix.operands.size(); ++i) {
     append(region, matrix.operands[i].rows > 1
                        ? strideOf(matrix.bindings[i], buffers)
                        : int64_t(0));
   }
-  append(region, MatrixShape{isWhole ? matrix.sizes[0] : 1, matrix.sizes[1],
+  append(region, MatrixShape{matrix.sizes[0], matrix.sizes[1],
                              static_cast<int64_t>(matrix.firstScalar)});
 }
 
 void LaunchTables::addBlocks(const LaunchRequest &request,
-                             const MatrixRequest &matrix, uint32_t index,
-                             int64_t count) {
+                             const MatrixRequest &matrix, uint32_t index) {
   // Rows and columns are counted, chunks and strips are numbered.
   bool counts = request.schedule == Schedule::Rows ||
                 request.schedule == Schedule::Columns;
   int64_t extent = matrix.sizes[request.schedule == Schedule::Columns ? 1 : 0];
-  for (int64_t block = 0; block < count; ++block) {
+  for (int64_t block = 0; block < matrix.blocks; ++block) {
     int64_t first = counts ? block * matrix.grain : block;
     int64_t size = counts ? std::min(matrix.grain, extent - first) : 1;
     append(constants, Block{index, static_cast<uint32_t>(first),
@@ -116,14 +98,14 @@ void LaunchTables::addProduct(std::vector<std::byte> &region,
   auto pitch = [&](size_t operand) {
     return static_cast<int32_t>(strideOf(matrix.bindings[operand], buffers));
   };
-  appendAddress(region, matrix.bindings[0], 0);
-  appendAddress(region, matrix.bindings[1], 0);
+  appendAddress(region, matrix.bindings[0]);
+  appendAddress(region, matrix.bindings[1]);
   if (hasAddend) {
-    appendAddress(region, matrix.bindings[2], 0);
+    appendAddress(region, matrix.bindings[2]);
   } else {
     append(region, Address(0));
   }
-  appendAddress(region, matrix.bindings[count - 1], 0);
+  appendAddress(region, matrix.bindings[count - 1]);
   Product product = {};
   product.m = static_cast<int32_t>(matrix.sizes[0]);
   product.n = static_cast<int32_t>(matrix.sizes[1]);
@@ -187,38 +169,27 @@ Status LaunchTables::add(const LaunchRequest &request,
   launch.table = {changes, region.size()};
   launch.isProduct = isProduct;
   launch.numMatrices = static_cast<uint32_t>(matrices.size());
-  launch.firstEntry = owners.size();
+  launch.firstEntry = numEntries;
   launch.tilesPerMatrix = static_cast<uint32_t>(matrices[0].blocks);
 
   // Tables first: blocks are constants, as tables may be.
-  entries.clear();
   int64_t grid = 0;
   for (const MatrixRequest &matrix : matrices) {
+    // 0 where they differ: kernels look the product of a tile up then.
+    if (matrix.blocks != matrices[0].blocks) {
+      launch.tilesPerMatrix = 0;
+    }
     if (isProduct) {
       addProduct(region, matrix, static_cast<uint32_t>(grid), buffers);
-      // 0 where they differ: kernels look the product of a tile up then.
-      if (matrix.blocks != matrices[0].blocks) {
-        launch.tilesPerMatrix = 0;
-      }
-      grid += matrix.blocks;
-      continue;
+    } else {
+      addMatrix(region, matrix, buffers);
     }
-    bool isWhole =
-        request.schedule != Schedule::Elementwise || isFlat(matrix, buffers);
-    int64_t blocks =
-        isWhole ? matrix.blocks : ceilDiv(matrix.sizes[1], matrix.grain);
-    for (int64_t row = 0; row < (isWhole ? 1 : matrix.sizes[0]); ++row) {
-      addMatrix(region, matrix, row, isWhole, buffers);
-      entries.push_back({&matrix, blocks});
-      owners.push_back(matrix.owner);
-      grid += blocks;
-    }
+    grid += matrix.blocks;
   }
   align(constants);
   launch.blocks = {false, constants.size()};
-  for (size_t i = 0; i < entries.size(); ++i) {
-    addBlocks(request, *entries[i].matrix, static_cast<uint32_t>(i),
-              entries[i].blocks);
+  for (size_t i = 0; i < matrices.size() && !isProduct; ++i) {
+    addBlocks(request, matrices[i], static_cast<uint32_t>(i));
   }
   if (grid > std::numeric_limits<int32_t>::max()) {
     return Status::failure("kernel '", request.kernel->name(),
@@ -227,6 +198,7 @@ Status LaunchTables::add(const LaunchRequest &request,
                            " blocks, but its matrices take ", grid);
   }
   launch.grid = static_cast<uint32_t>(grid);
+  numEntries += matrices.size();
   launches.push_back(launch);
   return Status::success();
 }
@@ -235,7 +207,7 @@ void LaunchTables::useFlags() {
   align(changing);
   usesFlags = true;
   flagsOffset = changing.size();
-  changing.resize(changing.size() + owners.size() * sizeof(uint32_t));
+  changing.resize(changing.size() + numEntries * sizeof(uint32_t));
 }
 
 Status LaunchTables::finish() {
@@ -345,8 +317,7 @@ Status LaunchTables::send(const KaonBuffer *buffers,
   std::byte *slot = slotMemory(nextSlot);
   std::ranges::copy(std::as_bytes(scalars), slot);
   for (const Patch &patch : patches) {
-    Address address = reinterpret_cast<Address>(buffers[patch.buffer].data) +
-                      static_cast<Address>(patch.shift);
+    auto address = reinterpret_cast<Address>(buffers[patch.buffer].data);
     std::memcpy(slot + patch.offset, &address, sizeof(address));
   }
   if (!constantsAreSent) {

@@ -43,11 +43,10 @@ struct LaunchRequest {
 struct MatrixRequest {
   std::span<const Operand> operands;
   std::span<const int64_t> sizes; // as KernelAbi.h says for the schedule
-  int64_t blocks;                 // when no operand is strided
+  int64_t blocks;                 // that it takes
   int64_t grain;                  // what one of them covers
   std::span<const OperandBinding> bindings;
   size_t firstScalar;
-  size_t owner = 0; // who is told about its flags
 };
 
 class LaunchTables {
@@ -84,8 +83,8 @@ public:
 
   /// Where kernels leave flags, after `useFlags`.
   Address flags() const { return changingAddress() + flagsOffset; }
-  /// For each flag, the owner of its matrix.
-  std::span<const size_t> flagOwners() const { return owners; }
+  /// One for each matrix of each launch.
+  size_t numFlags() const { return numEntries; }
 
   /// Bytes of device memory.
   int64_t deviceBytes() const { return constantsCapacity + changingCapacity; }
@@ -97,7 +96,6 @@ private:
   struct Patch {
     int32_t buffer;
     uint32_t offset; // in `changing`
-    int64_t shift;   // bytes from the start of the buffer
   };
   struct Stride {
     int32_t buffer;
@@ -121,19 +119,13 @@ private:
     std::array<void *, 3> parameters;
   };
 
-  /// Blocks of an entry of a table.
-  struct EntryBlocks {
-    const MatrixRequest *matrix;
-    int64_t blocks;
-  };
-
   template <typename T> void append(std::vector<std::byte> &region, T value);
   void appendAddress(std::vector<std::byte> &region,
-                     const OperandBinding &binding, int64_t shift);
+                     const OperandBinding &binding);
   void addMatrix(std::vector<std::byte> &region, const MatrixRequest &matrix,
-                 int64_t row, bool isWhole, const KaonBuffer *buffers);
+                 const KaonBuffer *buffers);
   void addBlocks(const LaunchRequest &request, const MatrixRequest &matrix,
-                 uint32_t index, int64_t count);
+                 uint32_t index);
   void addProduct(std::vector<std::byte> &region, const MatrixRequest &matrix,
                   uint32_t firstTile, const KaonBuffer *buffers);
   void noteStrides(const MatrixRequest &matrix, const KaonBuffer *buffers);
@@ -161,9 +153,8 @@ private:
   std::vector<Patch> patches;
   std::vector<Stride> strides;
   std::vector<PreparedLaunch> launches;
-  std::vector<EntryBlocks> entries; // of the launch that is added
-  std::vector<size_t> owners;       // of all entries of tables
   size_t numScalars = 0;
+  size_t numEntries = 0; // of the tables of all launches
   size_t flagsOffset = 0;
   bool usesFlags = false;
 
