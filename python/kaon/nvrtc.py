@@ -175,11 +175,15 @@ class Image:
 def kernel_key(text: str, arch: str, headers: Mapping[str, str], version: tuple[int, int]) -> str:
     """The cache key of a kernel: all that decides its image. The lines of the user's Python do not."""
     library = json.dumps(headers, sort_keys=True)
-    code = _LINE_DIRECTIVES.sub("", text)
-    return make_key("cuda", build_id(), str(version), arch, json.dumps(OPTIONS), library, code)
+    return make_key("cuda", build_id(), str(version), arch, json.dumps(OPTIONS), library, without_lines(text))
 
 
 _LINE_DIRECTIVES = re.compile(r"^#line .*\n", re.MULTILINE)
+
+
+def without_lines(text: str) -> str:
+    """A kernel's text, less the lines of the user's Python that it was made from."""
+    return _LINE_DIRECTIVES.sub("", text)
 
 
 class Compiler:

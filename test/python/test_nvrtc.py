@@ -248,6 +248,7 @@ def test_a_compiled_kernel_comes_back_from_the_cache_whole(cache: Cache, tmp_pat
     assert nvrtc.Compiler("sm_90a", cache, HEADERS).load("kernel", KERNEL) is None
     assert nvrtc.Compiler("sm_80", cache, {}).load("kernel", KERNEL) is None
     assert again.load("kernel", KERNEL + "\n") is None
+    assert again.load("kernel", f'#line 7 "elsewhere.py"\n{KERNEL}') == compiled, "lines change no code"
 
 
 @needs_nvrtc

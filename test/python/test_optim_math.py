@@ -86,7 +86,15 @@ def test_periodic_rowwise_muon_float32() -> None:
 
 
 def test_ns_matched_row_steps_have_the_refresh_length_of_a_gaussian() -> None:
-    for shape in [(64, 96), (96, 64), (64, 64)]:
+    # Of small matrices only rows are exact; all are finite.
+    for shape, bound in [
+        ((64, 96), 0.01),
+        ((96, 64), 0.01),
+        ((64, 64), 0.01),
+        ((1, 9), 1e-9),
+        ((1, 1), 1e-9),
+        ((2, 2), 0.2),
+    ]:
         gain = expected_gain(tuple(reference.KELLER_JORDAN), *shape)
         measured = np.mean(
             [
@@ -94,7 +102,7 @@ def test_ns_matched_row_steps_have_the_refresh_length_of_a_gaussian() -> None:
                 for seed in range(8)
             ]
         )
-        assert abs(gain - measured) < 0.01
+        assert abs(gain - measured) < bound
     (parameter,) = parameters([(6, 10)], torch.float64)
     options = {"period": 2, "row_scale": "ns_matched", "row_gain": expected_gain(tuple(reference.KELLER_JORDAN), 6, 10)}
     oracle = MuonOracle(parameter.detach(), lr=0.1, **options)

@@ -354,7 +354,8 @@ def expected_gain(steps: tuple[tuple[float, float, float], ...], rows: int, cols
 
     The squared singular values of a Gaussian `s x l` matrix over its squared Frobenius norm follow `x / s` with `x`
     Marchenko-Pastur distributed of ratio `s / l`; the polynomial's square is averaged over that density. The
-    substitution `x = 1 + ratio - 2 sqrt(ratio) cos(angle)` removes the density's square-root ends.
+    substitution `x = 1 + ratio - 2 sqrt(ratio) cos(angle)` removes the density's square-root ends. A singular value
+    never exceeds the norm, which the distribution knows for large `s` only; a single one is the norm.
     """
     short, long = min(rows, cols), max(rows, cols)
     ratio = short / long
@@ -363,7 +364,7 @@ def expected_gain(steps: tuple[tuple[float, float, float], ...], rows: int, cols
         angle = math.pi * (index + 0.5) / points
         x = 1.0 + ratio - 2.0 * math.sqrt(ratio) * math.cos(angle)
         weight = math.sin(angle) ** 2 / x
-        sigma = math.sqrt(x / short)
+        sigma = min(1.0, math.sqrt(x / short)) if short > 1 else 1.0
         for a, b, c in steps:
             square = sigma * sigma
             sigma *= a + square * (b + square * c)

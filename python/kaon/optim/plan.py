@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -236,15 +236,15 @@ def _kernel_costs(plan: dict[str, Any]) -> list[PlanKernel]:
     count = len(plan["kernels"])
     members: list[set[int]] = [set() for _ in range(count)]
     launches, flops, moved = [0] * count, [0.0] * count, [0.0] * count
-    grouped = plan["target"] == "cuda"
     for buckets in plan["phases"]:
         for bucket in buckets:
             for launch in plan["sequences"][bucket["sequence"]]["launches"]:
                 kernel, matrices = launch["kernel"], len(bucket["members"])
                 members[kernel].update(bucket["members"])
-                launches[kernel] += math.ceil(matrices / (bucket["concurrent"] if grouped else 1))
                 flops[kernel] += launch["flops"] * matrices
                 moved[kernel] += launch["bytes"] * matrices
+        for kernel, number in _launches(plan, buckets):
+            launches[kernel] += number
     period = max(len(plan["phases"]), 1)
     return [
         PlanKernel(
@@ -257,6 +257,26 @@ def _kernel_costs(plan: dict[str, Any]) -> list[PlanKernel]:
         )
         for index, kernel in enumerate(plan["kernels"])
     ]
+
+
+def _launches(plan: dict[str, Any], buckets: Sequence[dict[str, Any]]) -> Iterator[tuple[int, int]]:
+    """Kernels of a phase, and how often each launch of them occurs: on the CPU once for each matrix, on a GPU once for
+    those that run together, which neighbouring buckets with nothing but this launch do as well."""
+    previous: Any = None
+    for bucket in buckets:
+        sequence = plan["sequences"][bucket["sequence"]]["launches"]
+        together = 1 if plan["target"] == "cpu" else bucket["concurrent"]
+        groups = math.ceil(len(bucket["members"]) / together)
+        alone = None
+        if plan["target"] == "cuda" and len(sequence) == 1:
+            (launch,) = sequence
+            if all(operand["kind"] != "workspace" for operand in launch["operands"]):
+                alone = launch["kernel"], launch["sharedBytes"]
+        if alone is not None:
+            groups = 0 if alone == previous else 1
+        for launch in sequence:
+            yield launch["kernel"], groups
+        previous = alone
 
 
 def _joined(known: PlanKernel | None, other: PlanKernel) -> PlanKernel:
