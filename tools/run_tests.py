@@ -16,7 +16,7 @@ import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,12 +25,14 @@ LIT = "import sys; from lit.main import main; sys.exit(main())"
 
 @dataclass
 class Outcome:
-    """How many tests of one suite passed and failed, and the reasons of the skipped ones with their counts."""
+    """How many tests of one suite passed and failed, the reasons of the skipped ones with their counts, and the numbers
+    that tests recorded."""
 
     suite: str
     passed: int
     failed: int
     skipped: dict[str, int]
+    properties: dict[str, int] = field(default_factory=dict)
 
 
 def read_junit(suite: str, report: Path) -> Outcome:
@@ -38,9 +40,12 @@ def read_junit(suite: str, report: Path) -> Outcome:
     if not report.exists():
         print(f"{suite}: wrote no report: counted as a failure", file=sys.stderr)
         return Outcome(suite, 0, 1, {})
-    passed, failed, skipped = 0, 0, dict[str, int]()
+    passed, failed, skipped, properties = 0, 0, dict[str, int](), dict[str, int]()
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         skip = case.find("skipped")
+        for item in case.iter("property"):
+            if item.get("name", "").startswith("kaon-"):
+                properties[item.attrib["name"]] = int(item.attrib["value"])
         if case.find("failure") is not None or case.find("error") is not None:
             failed += 1
         elif skip is not None or case.get("status") == "notrun":
@@ -51,7 +56,24 @@ def read_junit(suite: str, report: Path) -> Outcome:
     if passed + failed == 0:
         print(f"{suite}: ran no test: counted as a failure", file=sys.stderr)
         failed = 1
-    return Outcome(suite, passed, failed, skipped)
+    return Outcome(suite, passed, failed, skipped, properties)
+
+
+def cuda_summary(properties: Mapping[str, int]) -> list[str]:
+    """What was checked of the CUDA target, how, and what was not."""
+    prefix = "kaon-cuda-compiled-"
+    compiled = {name.removeprefix(prefix): count for name, count in properties.items() if name.startswith(prefix)}
+    if not compiled:
+        lines = ["cuda: no kernel was compiled: no NVRTC, or these tests were not run"]
+    else:
+        each = ", ".join(f"{count} for {arch}" for arch, count in compiled.items())
+        lines = [f"cuda: {sum(compiled.values())} kernels compiled by NVRTC: {each}"]
+    ran = properties.get("kaon-cuda-ran", 0)
+    lines.append(f"cuda: {ran} generated kernels ran on the CPU: in the shim, launched through a FAKE driver")
+    why = "benchmarks/gpu/run.sh does that" if Path("/dev/nvidiactl").exists() else "this machine has none"
+    lines.append(f"cuda: not run: L2, on a GPU: {why}")
+    lines.append("cuda: not run: L3, on several GPUs with NCCL: there are no collectives yet")
+    return lines
 
 
 def run(suite: str, command: list[str], report: Path, environment: Mapping[str, str]) -> Outcome:
@@ -107,6 +129,8 @@ def main() -> int:
     for outcome in outcomes:
         for reason, count in outcome.skipped.items():
             print(f"{outcome.suite}: {count} not run: {reason}")
+    for line in cuda_summary({name: value for outcome in outcomes for name, value in outcome.properties.items()}):
+        print(line)
     failed = sum(outcome.failed for outcome in outcomes)
     print(f"{sum(outcome.passed for outcome in outcomes)} passed, {failed} failed", flush=True)
     return int(failed > 0)

@@ -86,3 +86,12 @@ def test_linked_files_exist() -> None:
     links = re.findall(r"\]\(([^)#]+)\)", README)
     assert links
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "document", ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+)
+def test_files_that_documents_name_exist(document: str) -> None:
+    text = (ROOT / document).read_text()
+    named = re.findall(r"`((?:test|tools|benchmarks|examples|codegen|runtime|passes|dialect|python)/[\w./-]+)`", text)
+    assert [path for path in named if not (ROOT / path).exists()] == []

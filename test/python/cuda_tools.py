@@ -1,0 +1,102 @@
+"""Runs whole optimizers through CUDA kernels on the fake driver, for tests.
+
+Inside :func:`fake_gpu` parameters on the CPU are stepped by generated CUDA C++: NVRTC compiles it, so that the fake can
+check arguments, and the host's compiler makes code of the same text, which the fake runs. Nothing that passes here has
+run on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import fake_cuda
+import torch
+from kaon import knobs, nvrtc
+from kaon.cuda import CudaProgram
+from kaon.nvrtc import Image
+from nvrtc_tools import find_library
+from optim_tools import set_gradients, snapshot
+from torch import Tensor
+
+ran: set[str] = set()
+"""The kernels that the fake ran in this process, beside checks of gradients."""
+
+
+def unavailable() -> str | None:
+    """Why no optimizer can run on the fake here, or None."""
+    if find_library() is None:
+        return "no NVRTC: the nvidia-cuda-nvrtc wheel is not installed"
+    return fake_cuda.unavailable()
+
+
+class ShimCompiler(nvrtc.Compiler):
+    """NVRTC, and code for the fake of every kernel that passes."""
+
+    def load(self, name: str, text: str) -> Image | None:
+        image = super().load(name, text)
+        if image is not None:
+            self._build(name, text)
+        return image
+
+    def compile(self, name: str, text: str, filename: str | None = None) -> Image:
+        image = super().compile(name, text, filename)
+        self._build(name, text)
+        return image
+
+    def _build(self, name: str, text: str) -> None:
+        fake_cuda.build_kernel(name, text)
+
+
+def _counting(step: Callable[..., int]) -> Callable[..., int]:
+    """``CudaProgram.step``, which also notes the kernels that were launched."""
+
+    def counting(program: CudaProgram, *arguments: Any) -> int:
+        bad = step(program, *arguments)
+        ran.update(name for name, count in program.executor.launch_counts().items() if count)
+        return bad
+
+    return counting
+
+
+@contextmanager
+def fake_gpu(capability: tuple[int, int] = (9, 0), seed: int = 0, microseconds: int = 0) -> Iterator[fake_cuda.Fake]:
+    """A fake GPU that steps parameters of the CPU, with streams delayed at random; no fault may be left at its end."""
+    original, step = nvrtc.Compiler, CudaProgram.step
+    fake = fake_cuda.fake()
+    with knobs.scope():
+        knobs.cuda.driver = fake_cuda.driver_path()
+        knobs.runtime.target = "cuda"
+        nvrtc.Compiler = ShimCompiler  # type: ignore[misc]
+        CudaProgram.step = _counting(step)  # type: ignore[method-assign]
+        fake.set_devices(1, capability)
+        fake.set_delays(seed, microseconds)
+        fake.take_faults()
+        try:
+            yield fake
+            faults = fake.take_faults()
+            assert faults == [], "\n".join(faults)
+        finally:
+            nvrtc.Compiler = original  # type: ignore[misc]
+            CudaProgram.step = step  # type: ignore[method-assign]
+            fake.set_delays()
+
+
+Make = Callable[[list[Tensor]], torch.optim.Optimizer]
+
+
+def train(
+    make: Make,
+    params: Sequence[Tensor],
+    steps: int,
+    before: Callable[[torch.optim.Optimizer, int], Any] | None = None,
+) -> list[Tensor]:
+    """``steps`` steps with gradients that only the number of the step decides; all parameters and states after them."""
+    optimizer = make(list(params))
+    for step in range(steps):
+        set_gradients(params, 100 + step)
+        if before is not None:
+            before(optimizer, step)
+        optimizer.step()
+    return snapshot(optimizer)

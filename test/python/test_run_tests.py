@@ -1,0 +1,50 @@
+"""The test runner's summary: counts come from reports, and what was not run is said."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+PATH = Path(__file__).parents[2] / "tools" / "run_tests.py"
+REPORT = """<testsuites><testsuite>
+<testcase name="a"><properties><property name="kaon-cuda-compiled-sm_80" value="7"/></properties></testcase>
+<testcase name="b"><failure/></testcase>
+<testcase name="c"><skipped message="no reason"/></testcase>
+<testcase name="d"><properties><property name="other" value="text"/></properties></testcase>
+</testsuite></testsuites>"""
+
+
+def runner() -> Any:
+    spec = importlib.util.spec_from_file_location("kaon_run_tests", PATH)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_counts_and_numbers_come_from_the_report(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(REPORT)
+    outcome = runner().read_junit("suite", report)
+    assert (outcome.passed, outcome.failed, outcome.skipped) == (2, 1, {"no reason": 1})
+    assert outcome.properties == {"kaon-cuda-compiled-sm_80": 7}
+
+
+def test_a_suite_without_a_report_failed(tmp_path: Path) -> None:
+    assert runner().read_junit("suite", tmp_path / "none.xml").failed == 1
+
+
+def test_the_summary_says_what_ran_where_and_what_did_not_run() -> None:
+    compiled, ran, gpu, several = runner().cuda_summary(
+        {"kaon-cuda-compiled-sm_80": 7, "kaon-cuda-compiled-sm_90a": 8, "kaon-cuda-ran": 5}
+    )
+    assert compiled == "cuda: 15 kernels compiled by NVRTC: 7 for sm_80, 8 for sm_90a"
+    assert ran == "cuda: 5 generated kernels ran on the CPU: in the shim, launched through a FAKE driver"
+    assert gpu.startswith("cuda: not run: L2, on a GPU: ")
+    assert several.startswith("cuda: not run: L3, on several GPUs with NCCL: ")
+    nothing, none, *_ = runner().cuda_summary({})
+    assert nothing == "cuda: no kernel was compiled: no NVRTC, or these tests were not run"
+    assert none.startswith("cuda: 0 generated kernels ran")
