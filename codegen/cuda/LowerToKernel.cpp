@@ -19,10 +19,13 @@ namespace kaon::cuda {
 
 using Values = SmallVector<Value>;
 
+namespace {
 /// Threads of a block, and blocks that are to fit onto a multiprocessor.
 struct LaunchBounds {
   int64_t threads, blocks;
 };
+} // namespace
+
 static constexpr LaunchBounds defaultBounds = {256, 2};
 static constexpr LaunchBounds transposeBounds = {256, 4};
 

@@ -62,7 +62,8 @@ static std::string loaderError() {
 
 static std::string pathOf(void *library) {
   link_map *map = nullptr;
-  if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || !map) {
+  if (dlinfo(library, RTLD_DI_LINKMAP, static_cast<void *>(&map)) != 0 ||
+      !map) {
     return {};
   }
   return map->l_name;
@@ -205,8 +206,7 @@ Status Nvrtc::checkArch(const std::string &arch) const {
   functions->getNumSupportedArchs(&count);
   std::vector<int> supported(count);
   functions->getSupportedArchs(supported.data());
-  if (std::find(supported.begin(), supported.end(), number) !=
-      supported.end()) {
+  if (std::ranges::find(supported, number) != supported.end()) {
     return Status::success();
   }
   std::string list;
@@ -218,6 +218,7 @@ Status Nvrtc::checkArch(const std::string &arch) const {
                          ", but got '", arch, "'");
 }
 
+namespace {
 /// A program of NVRTC, destroyed at the end of its scope.
 class ProgramScope {
 public:
@@ -276,6 +277,7 @@ private:
   const NvrtcFunctions &functions;
   NvrtcProgram program = nullptr;
 };
+} // namespace
 
 bool Nvrtc::compile(const CudaSource &source, CudaBinary &binary,
                     CudaFailure &failure) const {

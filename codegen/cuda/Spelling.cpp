@@ -177,7 +177,15 @@ TemplateSpelling spellAlias(Attribute value) {
 namespace {
 
 /// How tightly the outermost operator of an expression binds.
-enum class Binding { Conditional, Or, And, Equality, Relation, Unary, Primary };
+enum class Binding : uint8_t {
+  Conditional,
+  Or,
+  And,
+  Equality,
+  Relation,
+  Unary,
+  Primary
+};
 
 struct Expression {
   std::string text;

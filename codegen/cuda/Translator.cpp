@@ -40,14 +40,15 @@ Value Translator::translateConstant(arith::ConstantOp op) {
 Value Translator::translateCompare(arith::CmpFOp op, Value left, Value right) {
   using kernel::Predicate;
   Location loc = op.getLoc();
-  auto compare = [&](Predicate predicate, Value a, Value b_) -> Value {
-    return kernel::CompareOp::create(b, loc, b.getI1Type(), predicate, a, b_);
+  auto compare = [&](Predicate predicate, Value lhs, Value rhs) -> Value {
+    return kernel::CompareOp::create(b, loc, b.getI1Type(), predicate, lhs,
+                                     rhs);
   };
   auto negate = [&](Value value) -> Value {
     return kernel::NotOp::create(b, loc, b.getI1Type(), value);
   };
-  auto oneOf = [&](Value a, Value b_) -> Value {
-    return kernel::OrOp::create(b, loc, b.getI1Type(), a, b_);
+  auto oneOf = [&](Value lhs, Value rhs) -> Value {
+    return kernel::OrOp::create(b, loc, b.getI1Type(), lhs, rhs);
   };
   switch (op.getPredicate()) {
   case arith::CmpFPredicate::OEQ:
