@@ -56,7 +56,7 @@ def correctness(tiny: bool) -> list[Workload]:
     shapes = TINY_SHAPES if tiny else SHAPES
     vectors = VECTORS[:2] if tiny else VECTORS
     few = shapes[:6] if tiny else FEW
-    square = tuple(shape for shape in shapes if shape[0] == shape[1] > 1)
+    square = tuple(shape for shape in shapes if shape[0] == shape[1])
     optimizer = "PeriodicRowwiseMuon"
     period = {"period": 2, "lr": 0.5, "weight_decay": 0.01, "adamw_lr": 0.05}
     found = [
