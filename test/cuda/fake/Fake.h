@@ -221,9 +221,11 @@ struct State {
   std::map<int, std::unique_ptr<FakeStream>> defaultStreams; // by device
   std::set<FakeStream *> streams;
   std::set<FakeEvent *> events;
+  /// Destroyed ones, for which streams may still wait, as they may.
+  std::vector<std::unique_ptr<FakeEvent>> pastEvents;
   std::set<FakeModule *> modules;
   std::set<FakeFunction *> functions;
-  std::set<FakeGraph *> graphs;
+  std::map<FakeGraph *, std::shared_ptr<FakeGraph>> graphs;
   std::set<FakeGraphExec *> graphExecs;
 };
 

@@ -541,8 +541,8 @@ Code eventDestroy(cuda::Event handle) {
   Code code = entry.code;
   FakeEvent *event = entry.ok() ? findEvent(handle, code) : nullptr;
   if (event) {
-    // Not deleted: streams may still wait for it, which is allowed.
     state().events.erase(event);
+    state().pastEvents.emplace_back(event);
   }
   return code;
 }
@@ -733,9 +733,9 @@ Code graphCreate(cuda::Graph *handle, unsigned flags) {
   if (!entry.ok()) {
     return entry.code;
   }
-  auto *graph = new FakeGraph;
-  state().graphs.insert(graph);
-  *handle = reinterpret_cast<cuda::Graph>(graph);
+  auto graph = std::make_shared<FakeGraph>();
+  *handle = reinterpret_cast<cuda::Graph>(graph.get());
+  state().graphs.emplace(graph.get(), graph);
   return Code::Success;
 }
 
@@ -784,7 +784,7 @@ Code graphInstantiate(cuda::GraphExec *handle, cuda::Graph graphHandle,
   }
   auto *exec = new FakeGraphExec;
   exec->device = contextStack.back();
-  exec->graph = std::shared_ptr<const FakeGraph>(graph, [](auto *) {});
+  exec->graph = state().graphs[graph];
   state().graphExecs.insert(exec);
   *handle = reinterpret_cast<cuda::GraphExec>(exec);
   return Code::Success;
