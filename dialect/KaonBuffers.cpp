@@ -181,7 +181,7 @@ private:
   }
 
   const Entry *find(Value value) const {
-    auto entry = llvm::find_if(memory, [&](const Entry &entry) {
+    const auto *entry = llvm::find_if(memory, [&](const Entry &entry) {
       return entry.value == getViewed(value);
     });
     return entry == memory.end() ? nullptr : &*entry;

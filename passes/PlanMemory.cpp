@@ -165,7 +165,7 @@ void Planner::assignBuffers() {
       int64_t begin = position.lookup(&op), end = getLastUse(result);
       // Overwrite an operand that nobody reads afterwards. A buffer that
       // another result has taken has a later end by now.
-      auto reusable =
+      auto *reusable =
           llvm::find_if(op.getOpOperands(), [&](OpOperand &operand) {
             auto buffer = bufferOf.find(getViewed(operand.get()));
             return buffer != bufferOf.end() &&

@@ -120,7 +120,11 @@ struct SplitPhasesPass : kaon::impl::SplitPhasesPassBase<SplitPhasesPass> {
       int64_t own = every.getPeriod();
       periods.push_back(own);
       // Checked before multiplying: the product cannot overflow.
-      if (own > maxPeriod || (period = std::lcm(period, own)) > maxPeriod) {
+      if (own > maxPeriod) {
+        return WalkResult::interrupt();
+      }
+      period = std::lcm(period, own);
+      if (period > maxPeriod) {
         return WalkResult::interrupt();
       }
       return WalkResult::advance();

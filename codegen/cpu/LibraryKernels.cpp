@@ -308,7 +308,7 @@ struct Product {
   Values accumulate(Value left, Value right, Value count);
 
   /// What a sum is added to: nothing, beta * C, or D from earlier blocks.
-  enum class Base { Nothing, C, D };
+  enum class Base : uint8_t { Nothing, C, D };
 
   /// Stores alpha * sum + base to row i of D from column j on, where the mask
   /// is set.

@@ -14,21 +14,20 @@
 using namespace kaon::runtime;
 using namespace kaon::runtime::cuda;
 
-namespace {
-
 using Bytes = std::span<const std::byte>;
 
 // Not documented by NVIDIA: machine, place of the architecture in the flags,
 // and the attributes of .nv.info that are read. docs/runtime.md says how they
 // were found.
-constexpr uint16_t machineCuda = 190;
-constexpr unsigned char abiOfCuda13 = 8;
-constexpr uint8_t formatSized = 0x04;
-constexpr uint8_t attributeParameter = 0x17;
-constexpr uint8_t attributeMaxThreads = 0x05;
+static constexpr uint16_t machineCuda = 190;
+static constexpr unsigned char abiOfCuda13 = 8;
+static constexpr uint8_t formatSized = 0x04;
+static constexpr uint8_t attributeParameter = 0x17;
+static constexpr uint8_t attributeMaxThreads = 0x05;
 
 /// The T at `offset`, or nothing where the file ends before.
-template <typename T> std::optional<T> readAt(Bytes file, uint64_t offset) {
+template <typename T>
+static std::optional<T> readAt(Bytes file, uint64_t offset) {
   if (offset > file.size() || file.size() - offset < sizeof(T)) {
     return std::nullopt;
   }
@@ -38,27 +37,29 @@ template <typename T> std::optional<T> readAt(Bytes file, uint64_t offset) {
 }
 
 /// The `size` bytes at `offset`, or nothing where the file ends before.
-std::optional<Bytes> slice(Bytes file, uint64_t offset, uint64_t size) {
+static std::optional<Bytes> slice(Bytes file, uint64_t offset, uint64_t size) {
   if (offset > file.size() || file.size() - offset < size) {
     return std::nullopt;
   }
   return file.subspan(offset, size);
 }
 
-Status malformed(std::string_view what) {
+static Status malformed(std::string_view what) {
   return Status::failure("cubin: expects ", what,
                          ", but the file is cut off "
                          "or damaged");
 }
 
+namespace {
 /// A parameter with its place in the list.
 struct Ordered {
   uint16_t ordinal;
   CubinParameter parameter;
 };
+} // namespace
 
 /// Reads the attributes of one kernel.
-bool readInfo(Bytes content, CubinKernel &kernel) {
+static bool readInfo(Bytes content, CubinKernel &kernel) {
   std::vector<Ordered> parameters;
   uint64_t position = 0;
   while (content.size() - position >= 4) {
@@ -99,8 +100,6 @@ bool readInfo(Bytes content, CubinKernel &kernel) {
   }
   return true;
 }
-
-} // namespace
 
 bool Cubin::isElf(Bytes image) {
   return image.size() >= SELFMAG &&

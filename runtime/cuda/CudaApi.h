@@ -159,10 +159,13 @@ constexpr const char *fakeMarkerSymbol = "kaon_fake_cuda_marker";
 
 /// The functions of a loaded driver.
 struct Functions {
+// The macro declares a member with the parameters as they are.
+// NOLINTBEGIN(bugprone-macro-parentheses)
 #define KAON_CUDA_MEMBER(member, name, version, parameters)                    \
   Code(*member) parameters = nullptr;
   KAON_CUDA_FUNCTIONS(KAON_CUDA_MEMBER)
 #undef KAON_CUDA_MEMBER
+  // NOLINTEND(bugprone-macro-parentheses)
 };
 
 } // namespace kaon::runtime::cuda

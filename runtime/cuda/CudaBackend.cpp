@@ -189,7 +189,7 @@ Status CudaBackend::beginStep(void *handle) {
   KAON_RETURN_IF_ERROR(
       driver->check((*driver)->contextPush(context), "cuCtxPushCurrent"));
   auto begin = [&]() -> Status {
-    auto next = static_cast<Stream>(handle);
+    auto *next = static_cast<Stream>(handle);
     CaptureStatus capture = CaptureStatus::None;
     KAON_RETURN_IF_ERROR(driver->check(
         (*driver)->streamIsCapturing(next, &capture), "cuStreamIsCapturing"));
@@ -282,7 +282,7 @@ Status CudaBackend::buildCheck(std::span<const BoundGradient> gradients) {
     }
   }
 
-  check->clear(/*scalars=*/0);
+  check->clear(/*numScalars=*/0);
   for (const FiniteCheck &finiteCheck : finiteChecks) {
     requests.clear();
     for (size_t i = 0; i < next.size(); ++i) {

@@ -97,7 +97,9 @@ Status CudaKernel::loadImage(std::span<const std::byte> image) {
   std::array<char, 4096> log = {};
   std::array<JitOption, 2> options = {JitOption::ErrorLogBuffer,
                                       JitOption::ErrorLogBufferBytes};
+  // The driver takes numbers in the place of pointers.
   std::array<void *, 2> values = {log.data(),
+                                  // NOLINTNEXTLINE(performance-no-int-to-ptr)
                                   reinterpret_cast<void *>(log.size() - 1)};
   Code code = (*driver)->moduleLoad(&module, terminated.data(), options.size(),
                                     options.data(), values.data());

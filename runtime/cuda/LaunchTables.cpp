@@ -366,6 +366,7 @@ Status LaunchTables::replay(Stream stream) {
 
 Status LaunchTables::makeGraph() {
   std::vector<KernelNode> nodes;
+  nodes.reserve(launches.size());
   for (PreparedLaunch &launch : launches) {
     nodes.push_back({launch.kernel->function(), launch.grid, 1, 1,
                      launch.threads, 1, 1, launch.sharedBytes,
