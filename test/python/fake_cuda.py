@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import host_compiler
 import kaon
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -59,21 +60,11 @@ _setup = threading.RLock()
 _building: dict[Path, threading.Lock] = {}
 
 
-@functools.cache
-def compiler() -> str | None:
-    """A C++20 compiler of this machine, or None."""
-    for name in (os.environ.get("CXX"), "clang++-22", "clang++", "g++", "c++"):
-        path = shutil.which(name) if name else None
-        if path is not None:
-            return path
-    return None
-
-
 def unavailable() -> str | None:
     """Why the fake cannot be used here, or None."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return "the shim changes stacks with instructions of x86-64"
-    if compiler() is None:
+    if host_compiler.cxx() is None:
         return "no C++ compiler"
     return None
 
@@ -88,7 +79,7 @@ def _store() -> Path:
 @functools.cache
 def _sources_digest() -> bytes:
     """A digest of everything but the kernel's text that code for the CPU is made from."""
-    digest = hashlib.sha256(repr((compiler(), FLAGS)).encode())
+    digest = hashlib.sha256(repr((host_compiler.cxx(), FLAGS)).encode())
     headers = (REPOSITORY / "runtime" / name for name in ("Status.h", "cuda/Cubin.h", "cuda/CudaApi.h"))
     folders = (path for folder in (LIBRARY, FAKE, SHIM) for path in sorted(folder.iterdir()))
     for path in (*folders, *headers, *DRIVER_SOURCES):
@@ -107,7 +98,7 @@ def _build(name: str, content: bytes, arguments: Iterable[str]) -> Path:
         if target.exists():
             return target
         target.parent.mkdir(exist_ok=True)
-        command = compiler()
+        command = host_compiler.cxx()
         assert command is not None, unavailable()
         # Another process may build the same thing: the first complete one stays.
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import host_compiler
 import kaon
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPILER = shutil.which("g++") or shutil.which("c++") or "c++"
+COMPILER = host_compiler.another_cxx() or "c++"
 ABSENT = ("MLIR", "LLVM", "GTest", "nlohmann_json")
 """Packages that CMake is told not to find."""
 

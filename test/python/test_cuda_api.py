@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 
 import fake_cuda
+import host_compiler
 import pytest
 
 API = fake_cuda.REPOSITORY / "runtime" / "cuda" / "CudaApi.h"
@@ -129,7 +130,7 @@ def functions() -> dict[str, tuple[str, int]]:
 def compile_checks(checks: list[str]) -> str:
     """What the host compiler says about static assertions; empty if they hold."""
     folder = headers()
-    compiler = fake_cuda.compiler()
+    compiler = host_compiler.cxx()
     assert folder is not None and compiler is not None
     text = CHECKS + "\n".join(checks)
     command = [compiler, "-std=c++20", "-fsyntax-only", f"-isystem{folder}", f"-I{fake_cuda.REPOSITORY}", "-xc++", "-"]
@@ -138,7 +139,7 @@ def compile_checks(checks: list[str]) -> str:
 
 pytestmark = [
     pytest.mark.skipif(headers() is None, reason="no CUDA headers are installed"),
-    pytest.mark.skipif(fake_cuda.compiler() is None, reason="no C++ compiler"),
+    pytest.mark.skipif(host_compiler.cxx() is None, reason="no C++ compiler"),
 ]
 
 

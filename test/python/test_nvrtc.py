@@ -12,6 +12,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import host_compiler
 import pytest
 from kaon import _C, knobs, nvrtc
 from kaon.cache import Cache, CacheWarning
@@ -32,7 +33,7 @@ def build(path: Path, source: Path | str, *options: str) -> Path:
         text.write_text(source)
         source = text
     # The name is the loader's key: without it, or with the real one's, a second library would not be loaded.
-    command = ["cc", "-shared", "-fPIC", "-w", f"-Wl,-soname,{path.parent.name}-{path.name}", *options]
+    command = [host_compiler.c(), "-shared", "-fPIC", "-w", f"-Wl,-soname,{path.parent.name}-{path.name}", *options]
     subprocess.run([*command, str(source), "-lpthread", "-o", str(path)], check=True)
     return path
 

@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+import host_compiler
 import pytest
 import runtime_only
 from kaon.package import machine
@@ -61,7 +62,7 @@ def test_a_plan_runs(build: Path, tmp_path: Path) -> None:
     (block,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
     plan, library = tmp_path / "plan.json", tmp_path / "kernels.so"
     plan.write_text(json.dumps(json.loads(block)))
-    run("cc", "-shared", "-fPIC", f"-I{ROOT}", ROOT / "test/unit/package_kernels.c", "-o", library)
+    run(host_compiler.c(), "-shared", "-fPIC", f"-I{ROOT}", ROOT / "test/unit/package_kernels.c", "-o", library)
     assert "a plan ran" in python(build, PLAN, plan, library)
 
 
