@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,26 @@ def test_refreshes_are_as_near_as_products_of_bf16_can_be(
         storing = float(torch.finfo(dtype).eps) * float(before.norm() / exact.norm())
         error = relative_error(before - parameter.detach().double(), exact)
         assert error <= 2 * relative_error(rounded, exact) + storing
+
+
+def test_long_matrices_iterate_on_the_gram_matrix() -> None:
+    """Six products with the whole matrix where the standard form has ten, and an error of the standard form's size."""
+    make = functools.partial(Muon, lr=1.0, weight_decay=0.0, adjust_lr_fn="none")
+    params = parameters([(256, 640)])
+    set_gradients(params, 0)
+    (built,) = make(params)._build()
+    plan = json.loads(driver.lower(driver.emit(built.entries).text, CudaTarget.of_arch("sm_90a")).plan_json)
+    launches = [launch["sizes"] for sequence in plan["sequences"] for launch in sequence["launches"]]
+    assert sum(len(sizes) == 3 and 640 in sizes for sizes in launches) == 6
+
+    before = params[0].detach().double()
+    with fake_gpu():
+        train(make, params, 1)
+    gradient, rows = params[0].grad, coefficients.KELLER_JORDAN.table(5)
+    assert gradient is not None
+    exact = _newton_schulz(gradient, rows, 1.0, torch.float64)
+    rounded = _newton_schulz(gradient, rows, 1.0, torch.bfloat16)
+    assert relative_error(before - params[0].detach().double(), exact) <= 2 * relative_error(rounded, exact)
 
 
 def test_any_scale_of_gradients_gives_the_same_update() -> None:
