@@ -91,21 +91,28 @@ def run(suite: str, command: list[str], report: Path, environment: Mapping[str, 
     return outcome
 
 
-def suites(build: Path) -> dict[str, tuple[list[str], str]]:
-    """For each suite its command, and the option that makes it write a JUnit report to the path that replaces '{}'."""
-    # One file per worker at a time: most of the time goes to many small steps, which gain nothing from two threads.
-    workers = ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile"]
-    # The CUDA device library, generated kernels and the launcher on the CPU, plain and under the sanitizers; not built
-    # for every kind of processor.
-    variants = [
+def cuda_programs(build: Path) -> list[Path]:
+    """The CUDA device library, generated kernels and the launcher on the CPU, plain and under the sanitizers; not built
+    for every kind of processor."""
+    return [
         build / "test/cuda" / f"{program}{suffix}"
         for program in ("kaon-cuda-tests", "kaon-cuda-generated-tests", "fake/kaon-launcher-tests")
         for suffix in ("", "-asan", "-tsan")
     ]
+
+
+def suites(build: Path) -> dict[str, tuple[list[str], str]]:
+    """For each suite its command, and the option that makes it write a JUnit report to the path that replaces '{}'."""
+    # One file per worker at a time: most of the time goes to many small steps, which gain nothing from two threads.
+    workers = ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile"]
     return {
         "lit": ([sys.executable, "-c", LIT, "-sv", str(build / "test/lit")], "--xunit-xml-output={}"),
         "unit": ([str(build / "test/unit/kaon-unit-tests"), "--gtest_brief=1"], "--gtest_output=xml:{}"),
-        **{path.name: ([str(path), "--gtest_brief=1"], "--gtest_output=xml:{}") for path in variants if path.exists()},
+        **{
+            path.name: ([str(path), "--gtest_brief=1"], "--gtest_output=xml:{}")
+            for path in cuda_programs(build)
+            if path.exists()
+        },
         "pytest": ([sys.executable, "-m", "pytest", *workers, "test/python"], "--junitxml={}"),
     }
 
@@ -129,6 +136,9 @@ def main() -> int:
     for outcome in outcomes:
         for reason, count in outcome.skipped.items():
             print(f"{outcome.suite}: {count} not run: {reason}")
+    for path in cuda_programs(build):
+        if not path.exists():
+            print(f"{path.name}: not run: not built")
     for line in cuda_summary({name: value for outcome in outcomes for name, value in outcome.properties.items()}):
         print(line)
     failed = sum(outcome.failed for outcome in outcomes)
