@@ -11,6 +11,7 @@ import fake_cuda
 import numpy as np
 import nvrtc_tools
 from kaon import _C
+from step_arguments import flat_arguments
 
 Array = np.ndarray
 
@@ -168,12 +169,7 @@ class Model:
 
     def flat(self, skipped: Sequence[int] = ()) -> list[int]:
         """What ``step`` takes; parameters in ``skipped`` have no gradient."""
-        integers = []
-        for index, arrays in enumerate(self.arrays):
-            for position, array in enumerate(arrays):
-                is_skipped = position == 1 and index in skipped
-                integers += [0 if is_skipped else array.ctypes.data, array.strides[0] // array.itemsize]
-        return integers
+        return flat_arguments(self.arrays, skipped)
 
     def momentum_step(self, count: int, lr: float, mu: float, skipped: Sequence[int] = ()) -> None:
         """What a step of :func:`momentum_plan` does, with the same roundings."""

@@ -22,7 +22,18 @@ from hypothesis import strategies as st
 from kaon import _C, driver
 from kaon.interpreter import Interpreter, round_to
 from random_updates import SHAPES, RandomUpdate, random_updates
-from test_differential import EPSILON, LR, MU, OPTIONS, amplification, error, inputs, matrices
+from test_differential import (
+    EPSILON,
+    LR,
+    MU,
+    OPTIONS,
+    amplification,
+    check_each_pass,
+    error,
+    inputs,
+    matrices,
+    steps_of,
+)
 
 PER_PASS = (
     "kaon-simplify-pipeline",
@@ -62,29 +73,7 @@ def test_every_pass_keeps_the_meaning(
     (matrix,) = matrices(update, shape, dtype, (phase,))
     module = _C.parse(driver.emit([matrix]).text)
     module.set_cuda_target({"half": half})
-    before = module.to_python()
-    oracle = Interpreter(before)
-    ((symbol, _),) = oracle.schedule(1)
-    arguments: list[list[Any]] = [[*inputs(update, shape, seed), LR, MU, step] for step in range(1, update.period + 1)]
-    expected = [oracle.call(symbol, *values, phase=matrix.phase) for values in arguments]
-    bounds = [
-        [
-            max(1e-6, 8 * factor * EPSILON["f32"])
-            for factor in amplification(before, symbol, values, results, matrix.phase)
-        ]
-        for values, results in zip(arguments, expected, strict=True)
-    ]
-    for step_of_lowering in PER_PASS:
-        module.run_pipeline(step_of_lowering)
-        lowered = Interpreter(module.to_python())
-        for values, results, tolerances in zip(arguments, expected, bounds, strict=True):
-            ((symbol, members),) = lowered.schedule(values[-1])
-            assert members == [0]
-            for index, (actual, result, bound) in enumerate(
-                zip(lowered.call(symbol, *values, phase=matrix.phase), results, tolerances, strict=True)
-            ):
-                found = error(actual, result)
-                assert found <= bound, f"result {index} of step {values[-1]} after {step_of_lowering}: {found:.2g}"
+    check_each_pass(module, PER_PASS, matrix, steps_of(update, shape, seed), "f32")
     assert plan_of(module)["target"] == "cuda"
 
 

@@ -8,6 +8,7 @@ interpreter measures that by putting random errors on every operation.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,44 @@ def amplification(program: Any, symbol: str, arguments: list[Any], results: list
     return worst
 
 
+def check_each_pass(
+    module: Any, passes: Sequence[str], matrix: driver.MatrixEntry, arguments: list[list[Any]], dtype: str
+) -> None:
+    """Run ``passes`` one by one on the module of one matrix. After each one the update's results for ``arguments``, a
+    list for every step, are what they were before the first, to what ``dtype`` promises.
+
+    Passes may round constants to f32 where the program does, and nothing else.
+    """
+    promised = {"f64": 1e-12, "f32": 1e-6}[dtype]
+    before = module.to_python()
+    oracle = Interpreter(before)
+    ((symbol, _),) = oracle.schedule(1)
+    expected = [oracle.call(symbol, *values, phase=matrix.phase) for values in arguments]
+    bounds = [
+        [
+            max(promised, 8 * factor * EPSILON[dtype])
+            for factor in amplification(before, symbol, values, results, matrix.phase)
+        ]
+        for values, results in zip(arguments, expected, strict=True)
+    ]
+    for step_of_lowering in passes:
+        module.run_pipeline(step_of_lowering)
+        lowered = Interpreter(module.to_python())
+        for values, results, tolerances in zip(arguments, expected, bounds, strict=True):
+            ((symbol, members),) = lowered.schedule(values[-1])
+            assert members == [0]
+            for index, (actual, result, bound) in enumerate(
+                zip(lowered.call(symbol, *values, phase=matrix.phase), results, tolerances, strict=True)
+            ):
+                found = error(actual, result)
+                assert found <= bound, f"result {index} of step {values[-1]} after {step_of_lowering}: {found:.2g}"
+
+
+def steps_of(update: RandomUpdate, shape: tuple[int, int], seed: int) -> list[list[Any]]:
+    """Arguments of the update for every step of its period."""
+    return [[*inputs(update, shape, seed), LR, MU, step] for step in range(1, update.period + 1)]
+
+
 @settings(max_examples=150, **OPTIONS)
 @given(
     update=random_updates(),
@@ -90,32 +129,11 @@ def test_every_pass_keeps_the_meaning(
     update: RandomUpdate, shape: tuple[int, int], dtype: str, phase: int, seed: int
 ) -> None:
     note(update.source)
-    # Passes may round constants to f32 where the program does, and nothing else.
-    promised, epsilon = (1e-12, EPSILON["f64"]) if dtype == "f64" else (1e-6, EPSILON["f32"])
     (matrix,) = matrices(update, shape, dtype, (phase,))
-    text = driver.emit([matrix]).text
-    module = _C.parse(text)
-    before = module.to_python()
-    oracle = Interpreter(before)
-    ((symbol, _),) = oracle.schedule(1)
-    arguments = [[*inputs(update, shape, seed), LR, MU, step] for step in range(1, update.period + 1)]
-    expected = [oracle.call(symbol, *values, phase=matrix.phase) for values in arguments]
-    bounds = [
-        [max(promised, 8 * factor * epsilon) for factor in amplification(before, symbol, values, results, matrix.phase)]
-        for values, results in zip(arguments, expected, strict=True)
-    ]
+    module = _C.parse(driver.emit([matrix]).text)
     module.set_cpu_target(driver.host_target())
-    for step_of_lowering in PER_PASS:
-        module.run_pipeline(step_of_lowering)
-        lowered = Interpreter(module.to_python())
-        for values, results, tolerances in zip(arguments, expected, bounds, strict=True):
-            ((symbol, members),) = lowered.schedule(values[-1])
-            assert members == [0]
-            for index, (actual, result, bound) in enumerate(
-                zip(lowered.call(symbol, *values, phase=matrix.phase), results, tolerances, strict=True)
-            ):
-                found = error(actual, result)
-                assert found <= bound, f"result {index} of step {values[-1]} after {step_of_lowering}: {found:.2g}"
+    computed = "f64" if dtype == "f64" else "f32"
+    check_each_pass(module, PER_PASS, matrix, steps_of(update, shape, seed), computed)
 
 
 STORAGE = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.uint16}

@@ -12,6 +12,7 @@ import pytest
 from kaon import _C, driver
 from kaon.driver import CompiledProgram, MatrixEntry
 from kaon.optim import updates
+from step_arguments import flat_arguments
 
 Array = np.ndarray
 
@@ -52,12 +53,7 @@ class Memory:
             self.arrays.append(arrays)
 
     def flat(self, skipped: Sequence[int] = ()) -> list[int]:
-        integers = []
-        for index, arrays in enumerate(self.arrays):
-            for position, array in enumerate(arrays):
-                is_skipped = position == 1 and index in skipped
-                integers += [0 if is_skipped else array.ctypes.data, array.strides[0] // array.itemsize]
-        return integers
+        return flat_arguments(self.arrays, skipped)
 
     def copy(self) -> list[list[Array]]:
         return [[array.copy() for array in arrays] for arrays in self.arrays]
