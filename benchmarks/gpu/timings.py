@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,30 +42,36 @@ def _step_of(loaded: Loaded) -> Call:
     return loaded.optimizer.step
 
 
+def _in_time(
+    workloads: Iterable[Workload], progress: Progress, measure: Callable[[Workload], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """What was measured of each workload, or that there was no time for it."""
+    return [
+        measure(workload) if progress(workload.name) else {"workload": workload.name, "skipped": OUT_OF_TIME}
+        for workload in workloads
+    ]
+
+
 def bandwidth(directory: Path, device: Device, tiny: bool, progress: Progress) -> list[dict[str, Any]]:
     """Row and elementwise steps: bytes per second as a share of a copy's, measured in turns with it."""
-    found: list[dict[str, Any]] = []
-    for workload in (*rows(tiny), elementwise(tiny)):
-        if not progress(workload.name):
-            found.append({"workload": workload.name, "skipped": OUT_OF_TIME})
-            continue
+
+    def measure(workload: Workload) -> dict[str, Any]:
         loaded = load(directory, workload, device, **QUIET)
         calls, work = ceilings(device, tiny)
         timings = interleave(device, {"kaon": _step_of(loaded), "copy": calls["copy"]})
         moved = loaded.bytes_of_step()
         rate, ceiling = moved / timings["kaon"].median, work["copy"] / timings["copy"].median
-        found.append(
-            {
-                "workload": workload.name,
-                "elements": sum(p.numel() for p in loaded.parameters),
-                "bytes": moved,
-                "achieved_bytes_per_s": rate,
-                "ceiling_bytes_per_s": ceiling,
-                "achieved_over_ceiling": rate / ceiling,
-                "timings": {name: timing.to_json() for name, timing in timings.items()},
-            }
-        )
-    return found
+        return {
+            "workload": workload.name,
+            "elements": sum(p.numel() for p in loaded.parameters),
+            "bytes": moved,
+            "achieved_bytes_per_s": rate,
+            "ceiling_bytes_per_s": ceiling,
+            "achieved_over_ceiling": rate / ceiling,
+            "timings": {name: timing.to_json() for name, timing in timings.items()},
+        }
+
+    return _in_time((*rows(tiny), elementwise(tiny)), progress, measure)
 
 
 def _compare(
@@ -98,66 +104,57 @@ def symmetric_products(
 ) -> list[dict[str, Any]]:
     """One symmetric product, the parameter changed by it: three kernels, as the gradient is copied first and the
     parameter is changed after. The peers do the same three things; cuBLAS also in one call."""
-    found: list[dict[str, Any]] = []
-    for workload in products(tiny):
-        if not progress(workload.name):
-            found.append({"workload": workload.name, "skipped": OUT_OF_TIME})
-            continue
+
+    def measure(workload: Workload) -> dict[str, Any]:
         loaded = load(directory, workload, device, **QUIET)
         w, g = _stacked(loaded)
         out = torch.empty_like(w)
 
-        def one_call(w: torch.Tensor = w, g: torch.Tensor = g) -> object:
-            return w.baddbmm_(g, g.mT, alpha=-0.02)
-
-        def cublas(w: torch.Tensor = w, g: torch.Tensor = g, out: torch.Tensor = out) -> object:
+        def cublas() -> object:
             x = g.clone()
             torch.bmm(x, x.mT, out=out)
             return w.add_(out, alpha=-0.02)
 
-        candidates: dict[str, Call] = {"kaon": _step_of(loaded), "cublas": cublas, "cublas, one call": one_call}
+        candidates: dict[str, Call] = {
+            "kaon": _step_of(loaded),
+            "cublas": cublas,
+            "cublas, one call": lambda: w.baddbmm_(g, g.mT, alpha=-0.02),
+        }
         if triton is not None:
-
-            def by_triton(w: torch.Tensor = w, g: torch.Tensor = g, out: torch.Tensor = out) -> object:
-                return w.add_(triton(g.clone(), out), alpha=-0.02)
-
-            candidates["triton"] = by_triton
+            product = triton
+            candidates["triton"] = lambda: w.add_(product(g.clone(), out), alpha=-0.02)
         n = workload.shapes[0][0]
-        found.append(_compare(device, workload, 2.0 * n**3 * len(workload.shapes), candidates, tiny))
-    return found
+        return _compare(device, workload, 2.0 * n**3 * len(workload.shapes), candidates, tiny)
+
+    return _in_time(products(tiny), progress, measure)
 
 
 def newton_schulz_steps(
     directory: Path, device: Device, tiny: bool, progress: Progress, triton: Triton | None
 ) -> list[dict[str, Any]]:
     """The whole orthogonalisation, and the parameter changed by it."""
-    found: list[dict[str, Any]] = []
-    for workload in newton_schulz(tiny):
-        if not progress(workload.name):
-            found.append({"workload": workload.name, "skipped": OUT_OF_TIME})
-            continue
+
+    def measure(workload: Workload) -> dict[str, Any]:
         loaded = load(directory, workload, device, **QUIET)
         w, g = _stacked(loaded)
         compiled = peers.compiled_step(device)
         candidates: dict[str, Call] = {
             "kaon": _step_of(loaded),
-            "cublas": lambda w=w, g=g: peers.step(w, g, 0.02),  # type: ignore[misc]
-            "torch.compile": lambda w=w, g=g, run=compiled: run(w, g, 0.02),  # type: ignore[misc]
+            "cublas": lambda: peers.step(w, g, 0.02),
+            "torch.compile": lambda: compiled(w, g, 0.02),
         }
         if triton is not None:
             by_triton = peers.triton_step(triton)
-            candidates["triton"] = lambda w=w, g=g, run=by_triton: run(w, g, 0.02)  # type: ignore[misc]
+            candidates["triton"] = lambda: by_triton(w, g, 0.02)
         short, long = sorted(workload.shapes[0])
         flops = peers.STEPS * (4.0 * short * short * long + 2.0 * short**3) * len(workload.shapes)
-        found.append(_compare(device, workload, flops, candidates, tiny))
-    return found
+        return _compare(device, workload, flops, candidates, tiny)
+
+    return _in_time(newton_schulz(tiny), progress, measure)
 
 
-def host_time(directory: Path, device: Device, tiny: bool, progress: Progress) -> dict[str, Any]:
+def host_time(directory: Path, device: Device, workload: Workload) -> dict[str, Any]:
     """What a step of many small matrices costs the host, through Python and through the executor alone."""
-    workload = host(tiny)
-    if not progress(workload.name):
-        return {"workload": workload.name, "skipped": OUT_OF_TIME}
     loaded = load(directory, workload, device, **QUIET)
     step = _step_of(loaded)
     executor, program = loaded.program.executor, loaded.optimizer._programs[0]
@@ -195,7 +192,7 @@ def _usable_triton(device: Device, progress: Progress) -> tuple[Triton | None, d
 def run(directory: Path, device: Device, tiny: bool, progress: Progress) -> dict[str, Any]:
     """All timings; the ceilings are measured again beside each."""
     result: dict[str, Any] = {"bandwidth": bandwidth(directory, device, tiny, progress)}
-    result["host"] = host_time(directory, device, tiny, progress)
+    (result["host"],) = _in_time([host(tiny)], progress, lambda workload: host_time(directory, device, workload))
     triton, result["triton_check"] = _usable_triton(device, progress)
     result["symmetric_product"] = symmetric_products(directory, device, tiny, progress, triton)
     result["newton_schulz"] = newton_schulz_steps(directory, device, tiny, progress, triton)
