@@ -130,11 +130,7 @@ HostBackend::HostBackend(KernelTable kernels, int threads)
 
 Status HostBackend::prepare(const StepPlan &stepPlan,
                             std::span<const PhaseSchedule> schedules) {
-  if (stepPlan.target != Target::Cpu) {
-    return Status::failure("target: expects a plan for ",
-                           stringify(Target::Cpu), ", but got one for ",
-                           stringify(stepPlan.target));
-  }
+  KAON_RETURN_IF_ERROR(stepPlan.requireTarget(Target::Cpu));
   plan = &stepPlan;
   for (const KernelPlan &kernel : plan->kernels) {
     KaonKernelFn function = table.find(kernel.name);

@@ -795,6 +795,14 @@ Cost StepPlan::cost(int64_t phase) const {
   return cost;
 }
 
+Status StepPlan::requireTarget(Target expected) const {
+  if (target == expected) {
+    return Status::success();
+  }
+  return Status::failure("target: expects a plan for ", stringify(expected),
+                         ", but got one for ", stringify(target));
+}
+
 Status StepPlan::validate() const {
   KAON_RETURN_IF_ERROR(validateParameters(*this));
   KAON_RETURN_IF_ERROR(validateKernels(*this));

@@ -211,6 +211,9 @@ struct StepPlan {
   /// the wish and the finding.
   Status validate() const;
 
+  /// Refuses a plan for another target than `expected`.
+  Status requireTarget(Target expected) const;
+
   /// A text for people: parameters, sequences with their launches, phases,
   /// costs.
   std::string print() const;

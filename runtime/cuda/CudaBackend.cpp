@@ -53,11 +53,7 @@ CudaBackend::~CudaBackend() {
 
 Status CudaBackend::prepare(const StepPlan &stepPlan,
                             std::span<const PhaseSchedule> schedules) {
-  if (stepPlan.target != Target::Cuda) {
-    return Status::failure("target: expects a plan for ",
-                           stringify(Target::Cuda), ", but got one for ",
-                           stringify(stepPlan.target));
-  }
+  KAON_RETURN_IF_ERROR(stepPlan.requireTarget(Target::Cuda));
   plan = &stepPlan;
   Result<DeviceInfo> found = driver->deviceInfo(options.device);
   KAON_RETURN_IF_ERROR(found.status());
