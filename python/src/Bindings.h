@@ -65,6 +65,13 @@ private:
   mlir::ScopedDiagnosticHandler handler;
 };
 
+/// Parses a module that locations call `filename`. Throws a CompileError that
+/// begins with "cannot parse `what`".
+mlir::OwningOpRef<mlir::ModuleOp> parseModule(mlir::MLIRContext *context,
+                                              const std::string &text,
+                                              const std::string &filename,
+                                              const std::string &what);
+
 /// A context without a thread pool (which would not survive a fork of the
 /// process), and the mutex that guards it.
 struct Context {

@@ -11,7 +11,6 @@
 #include "codegen/cpu/KernelSources.h"
 #include "codegen/cuda/EmitCuda.h"
 #include "dialect/Kaon.h"
-#include "mlir/Parser/Parser.h"
 #include "python/src/Bindings.h"
 #include "python/src/RuntimeBindings.h"
 
@@ -128,13 +127,9 @@ static CompiledKernel compileKernel(const std::string &text,
   py::gil_scoped_release release;
   // A context of its own, so that kernels compile side by side.
   MLIRContext context(getCompilerRegistry(), MLIRContext::Threading::DISABLED);
-  DiagnosticCollector collector(&context);
-  ParserConfig config(&context);
   OwningOpRef<ModuleOp> module =
-      parseSourceString<ModuleOp>(text, config, "<kernel>");
-  if (!module) {
-    collector.raise("cannot parse a kernel");
-  }
+      parseModule(&context, text, "<kernel>", "a kernel");
+  DiagnosticCollector collector(&context);
   cpu::CompileOptions options;
   options.optLevel = optLevel;
   options.keepLLVMIR = dump && *dump == "llvm";

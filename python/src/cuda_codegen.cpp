@@ -7,7 +7,6 @@
 #include "codegen/cuda/DeviceLibrary.h"
 #include "codegen/cuda/EmitCuda.h"
 #include "dialect/Kaon.h"
-#include "mlir/Parser/Parser.h"
 #include "python/src/Bindings.h"
 
 namespace py = pybind11;
@@ -33,13 +32,9 @@ static std::string emitCuda(const std::string &text, bool lines) {
   }();
   // A context of its own, so that kernels are emitted side by side.
   MLIRContext context(registry, MLIRContext::Threading::DISABLED);
-  DiagnosticCollector collector(&context);
-  ParserConfig config(&context);
   OwningOpRef<ModuleOp> module =
-      parseSourceString<ModuleOp>(text, config, "<kernel>");
-  if (!module) {
-    collector.raise("cannot parse a kernel");
-  }
+      parseModule(&context, text, "<kernel>", "a kernel");
+  DiagnosticCollector collector(&context);
   std::string source;
   llvm::raw_string_ostream os(source);
   if (failed(cuda::emitCuda(*module, os, {lines}))) {

@@ -162,27 +162,33 @@ static int64_t findDeepNesting(StringRef text) {
   return 0;
 }
 
-std::unique_ptr<Module> Module::parse(const std::string &text,
-                                      const std::string &filename) {
-  py::gil_scoped_release release;
+OwningOpRef<ModuleOp> parseModule(MLIRContext *context, const std::string &text,
+                                  const std::string &filename,
+                                  const std::string &what) {
   if (int64_t line = findDeepNesting(text)) {
-    throw CompileError("cannot parse " + filename +
+    throw CompileError("cannot parse " + what +
                            ": expects brackets nested at most " +
                            std::to_string(maxNesting) + " levels, but line " +
                            std::to_string(line) + " goes deeper",
                        {});
   }
-  auto context = std::make_shared<Context>();
-  OwningOpRef<ModuleOp> module;
-  {
-    // No lock: nobody else knows the context yet.
-    DiagnosticCollector collector(&context->mlir);
-    ParserConfig config(&context->mlir);
-    module = parseSourceString<ModuleOp>(text, config, filename);
-    if (!module) {
-      collector.raise("cannot parse " + filename);
-    }
+  DiagnosticCollector collector(context);
+  ParserConfig config(context);
+  OwningOpRef<ModuleOp> module =
+      parseSourceString<ModuleOp>(text, config, filename);
+  if (!module) {
+    collector.raise("cannot parse " + what);
   }
+  return module;
+}
+
+std::unique_ptr<Module> Module::parse(const std::string &text,
+                                      const std::string &filename) {
+  py::gil_scoped_release release;
+  auto context = std::make_shared<Context>();
+  // No lock: nobody else knows the context yet.
+  OwningOpRef<ModuleOp> module =
+      parseModule(&context->mlir, text, filename, filename);
   return std::make_unique<Module>(std::move(context), std::move(module));
 }
 

@@ -411,6 +411,20 @@ def test_deep_nesting_is_refused(start: str, bracket: str) -> None:
     )
 
 
+@pytest.mark.parametrize("call", ["_C.emit_cuda(text)", "_C.compile_kernel(text, _C.host_target(), 0)"])
+def test_deep_nesting_of_a_kernel_is_refused(call: str) -> None:
+    """Whoever edits a kernel and feeds it back gets the same answer."""
+    output = run_python(
+        "from kaon import _C\n"
+        "text = '\\n' + 'module {' * 300_000\n"
+        "try:\n"
+        f"    {call}\n"
+        "except _C.CompileError as error:\n"
+        "    print(error)"
+    )
+    assert output.strip() == "cannot parse a kernel: expects brackets nested at most 256 levels, but line 2 goes deeper"
+
+
 def test_brackets_in_strings_and_comments_do_not_nest() -> None:
     brackets = "([{<" * 200
     module = _C.parse(f'// {brackets}\nmodule attributes {{test.a = "{brackets}\\"{brackets}"}} {{ }} // {brackets}')
