@@ -59,7 +59,6 @@ public:
   /// null, boolean, number, string, array or object.
   const char *typeName() const;
 
-  const bool *asBool() const { return std::get_if<bool>(&content); }
   /// An integer up to the largest of int64_t, or null.
   const int64_t *asInteger() const { return std::get_if<int64_t>(&content); }
   /// An integer above the range of int64_t, or null.

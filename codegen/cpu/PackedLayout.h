@@ -44,11 +44,6 @@ constexpr int64_t packedSlivers(int64_t dim, int64_t tile) {
   return ceilDiv(dim, tile);
 }
 
-/// Elements of a packed operand.
-constexpr int64_t packedElements(int64_t dim, int64_t k, int64_t tile) {
-  return roundUp(dim, tile) * roundUp(k, packedDepthUnit);
-}
-
 /// Work items of a matmul kernel: block x block tiles of the m x n result, row
 /// by row; a symmetric result counts those on or below the diagonal only.
 constexpr int64_t matmulItems(int64_t m, int64_t n, int64_t block,
