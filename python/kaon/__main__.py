@@ -180,13 +180,14 @@ def _cache(action: str) -> None:
             print(f"{entry.key}  {entry.size:>9}  {used}")
 
 
-def _compile_errors() -> tuple[type[Exception], ...]:
-    """What the compiler raises for an update that it cannot take; nothing where there is no compiler."""
+def _mistakes() -> tuple[type[Exception], ...]:
+    """What is raised for a user's mistake; where there is a compiler, also for an update that it cannot take."""
+    mistakes: tuple[type[Exception], ...] = (ExplainError, KaonError, knobs.KnobError)
     try:
         compiler = extension()
     except KaonError:
-        return ()
-    return (compiler.CompileError,) if compiler.has_compiler else ()
+        return mistakes
+    return (*mistakes, compiler.CompileError) if compiler.has_compiler else mistakes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -203,10 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _compile(options)
         else:
             _cache(options.action)
-    except (ExplainError, KaonError, knobs.KnobError) as error:
-        print(f"kaon: {error}", file=sys.stderr)
-        return 1
-    except _compile_errors() as error:
+    except _mistakes() as error:
         print(f"kaon: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # piped into head
