@@ -25,6 +25,8 @@ public:
 private:
   LogicalResult addParameter(ParameterOp op);
   LogicalResult addPhase(PhaseOp op);
+  FailureOr<runtime::Bucket> getBucket(BucketOp op);
+  FailureOr<runtime::BucketGroup> getGroup(GroupOp op);
   FailureOr<int32_t> getSequence(BucketOp op);
 
   ModuleOp module;
@@ -118,20 +120,59 @@ FailureOr<int32_t> PlanBuilder::getSequence(BucketOp op) {
   return found->second;
 }
 
-LogicalResult PlanBuilder::addPhase(PhaseOp op) {
-  std::vector<runtime::Bucket> &phase = plan.phases[op.getResidue()];
+FailureOr<runtime::Bucket> PlanBuilder::getBucket(BucketOp op) {
+  FailureOr<int32_t> sequence = getSequence(op);
+  if (failed(sequence)) {
+    return failure();
+  }
+  runtime::Bucket bucket;
+  bucket.sequence = *sequence;
+  for (int64_t member : op.getParameters()) {
+    bucket.members.push_back(static_cast<int32_t>(member));
+  }
+  bucket.concurrent = static_cast<int32_t>(op.getConcurrent());
+  return bucket;
+}
+
+/// Workspaces of buckets that run in lock-step follow each other.
+FailureOr<runtime::BucketGroup> PlanBuilder::getGroup(GroupOp op) {
+  runtime::BucketGroup group;
+  int64_t offset = 0;
   for (BucketOp bucketOp : op.getBuckets()) {
-    FailureOr<int32_t> sequence = getSequence(bucketOp);
-    if (failed(sequence)) {
+    FailureOr<runtime::Bucket> bucket = getBucket(bucketOp);
+    if (failed(bucket)) {
       return failure();
     }
-    runtime::Bucket bucket;
-    bucket.sequence = *sequence;
-    for (int64_t member : bucketOp.getParameters()) {
-      bucket.members.push_back(static_cast<int32_t>(member));
+    bucket->workspaceOffset = offset;
+    offset += plan.slotBytes(*bucket);
+    group.buckets.push_back(std::move(*bucket));
+  }
+  SmallVector<int32_t> next(group.buckets.size(), 0);
+  for (DenseI64ArrayAttr participants : op.getParticipants()) {
+    std::vector<runtime::LaunchPart> &parts = group.launches.emplace_back();
+    for (int64_t bucket : participants.asArrayRef()) {
+      parts.push_back({static_cast<int32_t>(bucket), next[bucket]++});
     }
-    bucket.concurrent = static_cast<int32_t>(bucketOp.getConcurrent());
-    phase.push_back(std::move(bucket));
+  }
+  return group;
+}
+
+LogicalResult PlanBuilder::addPhase(PhaseOp op) {
+  runtime::PhasePlan &phase = plan.phases[op.getResidue()];
+  for (Operation &child : op.getBody().front()) {
+    if (auto group = dyn_cast<GroupOp>(child)) {
+      FailureOr<runtime::BucketGroup> added = getGroup(group);
+      if (failed(added)) {
+        return failure();
+      }
+      phase.push_back(std::move(*added));
+      continue;
+    }
+    FailureOr<runtime::Bucket> bucket = getBucket(cast<BucketOp>(child));
+    if (failed(bucket)) {
+      return failure();
+    }
+    phase.push_back(plan.alone(std::move(*bucket)));
   }
   return success();
 }

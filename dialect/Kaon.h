@@ -23,6 +23,7 @@
 
 namespace kaon {
 class BucketOp;
+class GroupOp;
 class ParameterOp;
 class PhaseOp;
 

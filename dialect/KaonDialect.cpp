@@ -105,6 +105,28 @@ static void printUpdates(OpAsmPrinter &printer, Operation *,
   }
 }
 
+/// Parses a list of lists of integers, `[[0, 1], [0]]`.
+static ParseResult parseLists(OpAsmParser &parser, ArrayAttr &lists) {
+  SmallVector<Attribute> parsed;
+  auto parseList = [&]() -> ParseResult {
+    parsed.push_back(DenseI64ArrayAttr::parse(parser, Type()));
+    return success(parsed.back() != nullptr);
+  };
+  if (failed(parser.parseCommaSeparatedList(AsmParser::Delimiter::Square,
+                                            parseList))) {
+    return failure();
+  }
+  lists = parser.getBuilder().getArrayAttr(parsed);
+  return success();
+}
+
+static void printLists(OpAsmPrinter &printer, Operation *, ArrayAttr lists) {
+  printer << '[';
+  llvm::interleaveComma(lists.getAsRange<DenseI64ArrayAttr>(), printer,
+                        [&](DenseI64ArrayAttr list) { list.print(printer); });
+  printer << ']';
+}
+
 #define GET_OP_CLASSES
 #include "dialect/KaonOps.cpp.inc"
 

@@ -21,6 +21,12 @@ FlatSymbolRefAttr ParameterOp::getUpdateAt(int64_t residue) {
   return cast<FlatSymbolRefAttr>(updates[index]);
 }
 
+SmallVector<BucketOp> PhaseOp::getBuckets() {
+  SmallVector<BucketOp> buckets;
+  getBody().walk([&](BucketOp bucket) { buckets.push_back(bucket); });
+  return buckets;
+}
+
 void PackOp::getAsmResultNames(OpAsmSetValueNameFn setName) {
   setName(getResult(),
           getSide() == PackSide::Lhs ? "packed_lhs" : "packed_rhs");

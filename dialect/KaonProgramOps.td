@@ -87,7 +87,7 @@ def Kaon_ParameterOp : Kaon_Op<"parameter", [
 def Kaon_PhaseOp : Kaon_Op<"phase", [HasParent<"ProgramOp">, NoTerminator, SingleBlock]> {
   let summary = "What the steps of one residue do";
   let description = [{
-    Holds the buckets that run, in order, at steps with
+    Holds the buckets, and the groups of them, that run, in order, at steps with
     `step mod period == residue`.
 
     Example:
@@ -104,13 +104,50 @@ def Kaon_PhaseOp : Kaon_Op<"phase", [HasParent<"ProgramOp">, NoTerminator, Singl
   let hasVerifier = 1;
   let hasRegionVerifier = 1;
   let extraClassDeclaration = [{
+    /// The buckets, in order, those of groups among them.
+    ::llvm::SmallVector<::kaon::BucketOp> getBuckets();
+  }];
+}
+
+def Kaon_GroupOp : Kaon_Op<"group", [HasParent<"PhaseOp">, NoTerminator, SingleBlock]> {
+  let summary = "Buckets that run in lock-step";
+  let description = [{
+    On a GPU, kernels find the shapes of their matrices in tables, so that one launch
+    of the device may cover matrices of several buckets. `launches` are those of the
+    group, in order: each lists the buckets, by position, that take part with the next
+    launch of their update. All that take part launch the same kernel, and all
+    matrices of a group are in flight at once, in workspaces of their own. That the
+    kernels are the same and that no launch of an update is left over is checked when
+    a step plan is made.
+
+    Example:
+
+    ```mlir
+    kaon.group launches [[0, 1], [0], [0, 1]] {
+      kaon.bucket @muon_8x8_f32 parameters [1] concurrent 1
+      kaon.bucket @muon_4x6_f32 parameters [0, 3] concurrent 2
+    }
+    ```
+  }];
+  let arguments = (ins
+      Arg<TypedArrayAttrBase<DenseI64ArrayAttr, "lists of buckets">,
+          "For each launch of the device, the buckets that take part.">:$launches);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "`launches` custom<Lists>($launches) attr-dict-with-keyword $body";
+  let hasVerifier = 1;
+  let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
     /// The buckets, in order.
     auto getBuckets() { return getBody().front().getOps<::kaon::BucketOp>(); }
+    /// For each launch of the device, the buckets that take part.
+    auto getParticipants() {
+      return getLaunches().getAsRange<::mlir::DenseI64ArrayAttr>();
+    }
   }];
 }
 
 def Kaon_BucketOp : Kaon_Op<"bucket", [
-    HasParent<"PhaseOp">, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    ParentOneOf<["PhaseOp", "GroupOp"]>, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "Matrices that are handled together";
   let description = [{
     `parameters` are the indices of matrices whose update at this residue is the

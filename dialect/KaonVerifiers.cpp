@@ -507,9 +507,56 @@ LogicalResult PhaseOp::verify() {
 
 LogicalResult PhaseOp::verifyRegions() {
   for (Operation &op : getBody().front()) {
-    if (!isa<BucketOp>(op)) {
+    if (!isa<BucketOp, GroupOp>(op)) {
       return op.emitOpError()
-             << "cannot be part of a phase; expects kaon.bucket";
+             << "cannot be part of a phase; expects kaon.bucket and kaon.group";
+    }
+  }
+  return success();
+}
+
+LogicalResult GroupOp::verify() {
+  auto numBuckets = static_cast<int64_t>(llvm::range_size(getBody().front()));
+  if (numBuckets < 2) {
+    return emitOpError() << "expects at least 2 buckets, but got "
+                         << numBuckets;
+  }
+  for (auto [launch, participants] : llvm::enumerate(getParticipants())) {
+    ArrayRef<int64_t> buckets = participants.asArrayRef();
+    if (buckets.empty()) {
+      return emitOpError() << "expects launches of at least 1 bucket, but #"
+                           << launch << " has none";
+    }
+    for (auto [position, bucket] : llvm::enumerate(buckets)) {
+      if (bucket < 0 || bucket >= numBuckets) {
+        return emitOpError()
+               << "expects buckets in [0, " << numBuckets << "), but launch #"
+               << launch << " has " << bucket;
+      }
+      if (position > 0 && bucket <= buckets[position - 1]) {
+        return emitOpError()
+               << "expects ascending buckets, but in launch #" << launch << " "
+               << bucket << " follows " << buckets[position - 1];
+      }
+    }
+  }
+  return success();
+}
+
+LogicalResult GroupOp::verifyRegions() {
+  for (Operation &op : getBody().front()) {
+    auto bucket = dyn_cast<BucketOp>(op);
+    if (!bucket) {
+      return op.emitOpError()
+             << "cannot be part of a group; expects kaon.bucket";
+    }
+    auto members = static_cast<int64_t>(bucket.getParameters().size());
+    auto concurrent = static_cast<int64_t>(bucket.getConcurrent());
+    if (concurrent != members) {
+      return bucket.emitOpError()
+             << "expects all " << members
+             << " parameters of a bucket of a group in flight, but got "
+             << concurrent;
     }
   }
   return success();

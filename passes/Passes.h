@@ -59,6 +59,11 @@ struct CudaSchedulePipelineOptions
       *this, "max-concurrent-bytes",
       llvm::cl::desc("Bytes of matrices that may be in flight at once"),
       llvm::cl::init(cudaMaxConcurrentBytes)};
+  Option<int64_t> maxGroupWorkspaceBytes{
+      *this, "max-group-workspace-bytes",
+      llvm::cl::desc("Bytes of workspace that buckets may take to share "
+                     "launches"),
+      llvm::cl::init(GroupBucketsPassOptions().maxWorkspaceBytes)};
 };
 
 /// Options of `kaon-cuda-pipeline`: those of both parts.
@@ -71,6 +76,11 @@ struct CudaPipelineOptions : mlir::PassPipelineOptions<CudaPipelineOptions> {
       *this, "max-concurrent-bytes",
       llvm::cl::desc("Bytes of matrices that may be in flight at once"),
       llvm::cl::init(cudaMaxConcurrentBytes)};
+  Option<int64_t> maxGroupWorkspaceBytes{
+      *this, "max-group-workspace-bytes",
+      llvm::cl::desc("Bytes of workspace that buckets may take to share "
+                     "launches"),
+      llvm::cl::init(GroupBucketsPassOptions().maxWorkspaceBytes)};
 };
 
 /// From what the front end wrote to one simplified function per kind of step.

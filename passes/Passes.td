@@ -443,4 +443,53 @@ def PlanMemoryPass : Pass<"kaon-plan-memory", "::mlir::ModuleOp"> {
   let dependentDialects = ["::kaon::KaonDialect", "::mlir::func::FuncDialect"];
 }
 
+def GroupBucketsPass : Pass<"kaon-group-buckets", "::mlir::ModuleOp"> {
+  let summary = "Let buckets of a GPU share launches (bitwise)";
+  let description = [{
+    A bucket alone often has too few blocks for a GPU, and every launch costs time. On a
+    GPU (`kaon.cuda` on the module), kernels find the shapes of their matrices in tables,
+    so that one launch covers the matrices of several buckets. Buckets of a phase whose
+    updates launch the same kernels become a `kaon.group`, which runs them in lock-step.
+
+    Buckets are taken by the size of their matrices, largest first. Each joins the group
+    with which it shares most launches, the first of several, or starts one if it shares
+    none: its launches are aligned with those of the group along a longest common
+    subsequence of kernels, and what is left over stays a launch of its own. So updates
+    with the same kernels run in exact lock-step, and a Gram form and a standard one share
+    what they have in common.
+
+    All matrices of a group are in flight at once, each in a workspace of its own, so a
+    group takes the workspaces of all its buckets. Their sum stays below
+    `max-workspace-bytes`; with 0 only buckets without any workspace share launches.
+    Buckets that run in several rounds stay alone; those without any workspace need
+    no rounds and get one.
+
+    Every group, and every bucket that the limit keeps out of one, is reported as a
+    remark of category `kaon-group-buckets`. Leaves modules for the CPU alone.
+
+    Example:
+
+    ```mlir
+    kaon.bucket @wide parameters [0, 1] concurrent 2    // kernels a, b, c
+    kaon.bucket @square parameters [2] concurrent 1     // kernels a, c
+    ```
+
+    becomes
+
+    ```mlir
+    kaon.group launches [[0, 1], [0], [0, 1]] {
+      kaon.bucket @wide parameters [0, 1] concurrent 2
+      kaon.bucket @square parameters [2] concurrent 1
+    }
+    ```
+
+    Numeric class: bitwise. Needs planned memory.
+  }];
+  let dependentDialects = ["::kaon::KaonDialect"];
+  let options = [
+    Option<"maxWorkspaceBytes", "max-workspace-bytes", "int64_t", /*default=*/"int64_t(1) << 30",
+           "Bytes of workspace that a group may take">,
+  ];
+}
+
 #endif // KAON_PASSES_PASSES_TD

@@ -80,6 +80,10 @@ void addCudaSchedulePipeline(OpPassManager &pm,
   pm.addPass(createFuseProductEpiloguePass());
   pm.addPass(createOutlineKernelsPass());
   pm.addPass(createPlanMemoryPass());
+  // Kernels have their names and workspaces their sizes by now.
+  GroupBucketsPassOptions group;
+  group.maxWorkspaceBytes = options.maxGroupWorkspaceBytes;
+  pm.addPass(createGroupBucketsPass(group));
 }
 
 void addCudaPipeline(OpPassManager &pm, const CudaPipelineOptions &options) {
@@ -88,6 +92,7 @@ void addCudaPipeline(OpPassManager &pm, const CudaPipelineOptions &options) {
   addSimplifyPipeline(pm, simplify);
   CudaSchedulePipelineOptions schedule;
   schedule.maxConcurrentBytes = options.maxConcurrentBytes;
+  schedule.maxGroupWorkspaceBytes = options.maxGroupWorkspaceBytes;
   addCudaSchedulePipeline(pm, schedule);
 }
 

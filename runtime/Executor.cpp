@@ -7,6 +7,8 @@
 
 #include "runtime/Executor.h"
 
+#include "runtime/Math.h"
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -56,31 +58,36 @@ void Executor::prepareBuffers() {
   firstBuffer.push_back(numBuffers);
 
   isViewedAsRow.assign(numBuffers, false);
-  for (const std::vector<Bucket> &phase : stepPlan.phases) {
-    for (const Bucket &bucket : phase) {
-      for (const Launch &launch :
-           stepPlan.sequences[bucket.sequence].launches) {
-        for (const Operand &operand : launch.operands) {
-          if (operand.kind == BufferKind::Workspace || operand.rows != 1 ||
-              operand.cols == 1) {
-            continue;
-          }
-          for (int32_t member : bucket.members) {
-            const ParameterPlan &parameter = stepPlan.parameters[member];
-            int64_t first = firstBuffer[member];
-            if (operand.kind == BufferKind::State) {
-              if (parameter.states[operand.index].rows != 1) {
-                isViewedAsRow[first + 2 + operand.index] = true;
-              }
-            } else if (parameter.rows != 1) {
-              isViewedAsRow[first + (operand.kind == BufferKind::Grad)] = true;
-            }
-          }
-        }
+  for (const PhasePlan &phase : stepPlan.phases) {
+    for (const BucketGroup &group : phase) {
+      for (const Bucket &bucket : group.buckets) {
+        noteRowViews(bucket);
       }
     }
   }
   gradients.reserve(stepPlan.parameters.size());
+}
+
+void Executor::noteRowViews(const Bucket &bucket) {
+  for (const Launch &launch : stepPlan.sequences[bucket.sequence].launches) {
+    for (const Operand &operand : launch.operands) {
+      if (operand.kind == BufferKind::Workspace || operand.rows != 1 ||
+          operand.cols == 1) {
+        continue;
+      }
+      for (int32_t member : bucket.members) {
+        const ParameterPlan &parameter = stepPlan.parameters[member];
+        int64_t first = firstBuffer[member];
+        if (operand.kind == BufferKind::State) {
+          if (parameter.states[operand.index].rows != 1) {
+            isViewedAsRow[first + 2 + operand.index] = true;
+          }
+        } else if (parameter.rows != 1) {
+          isViewedAsRow[first + (operand.kind == BufferKind::Grad)] = true;
+        }
+      }
+    }
+  }
 }
 
 void Executor::preparePhases() {
@@ -120,25 +127,31 @@ void Executor::preparePhases() {
       std::make_unique<std::atomic<int64_t>[]>(stepPlan.kernels.size());
 }
 
-Executor::Phase Executor::preparePhase(const std::vector<Bucket> &planned,
+Executor::Phase Executor::preparePhase(const PhasePlan &planned,
                                        std::span<const int64_t> numScalars) {
   Phase phase;
   std::map<std::pair<int32_t, int32_t>, int32_t> known;
   int64_t firstScalar = 0;
-  for (const Bucket &bucket : planned) {
-    PhaseBucket &added = phase.buckets.emplace_back();
-    added.bucket = &bucket;
-    group.reserve(static_cast<size_t>(bucket.concurrent));
-    for (int32_t member : bucket.members) {
-      int32_t scalarSet = stepPlan.parameters[member].scalarSet;
-      auto [found, isNew] =
-          known.try_emplace({bucket.sequence, scalarSet},
-                            static_cast<int32_t>(phase.evaluations.size()));
-      if (isNew) {
-        phase.evaluations.push_back({bucket.sequence, scalarSet, firstScalar});
-        firstScalar += numScalars[bucket.sequence];
+  auto evaluationOf = [&](int32_t sequence, int32_t scalarSet) {
+    auto [found, isNew] = known.try_emplace(
+        {sequence, scalarSet}, static_cast<int32_t>(phase.evaluations.size()));
+    if (isNew) {
+      phase.evaluations.push_back({sequence, scalarSet, firstScalar});
+      firstScalar += numScalars[sequence];
+    }
+    return found->second;
+  };
+  for (const BucketGroup &group : planned) {
+    PhaseGroup &addedGroup = phase.groups.emplace_back();
+    addedGroup.group = &group;
+    for (const Bucket &bucket : group.buckets) {
+      PhaseBucket &added = addedGroup.buckets.emplace_back();
+      added.bucket = &bucket;
+      added.active.reserve(bucket.members.size());
+      for (int32_t member : bucket.members) {
+        added.evaluations.push_back(evaluationOf(
+            bucket.sequence, stepPlan.parameters[member].scalarSet));
       }
-      added.evaluations.push_back(found->second);
     }
   }
   launchScalars.resize(
@@ -168,58 +181,79 @@ void Executor::updateSchedule(size_t index, const KaonBuffer *buffers) {
 // The first call is with all parameters and takes the most memory; later ones
 // take none.
 void Executor::makeSchedule(size_t index) {
-  const Phase &phase = phases[index];
+  Phase &phase = phases[index];
   PhaseSchedule &schedule = schedules[index];
   schedule.launches.clear();
   schedule.matrices.clear();
   schedule.bindings.clear();
   ++schedule.version;
-  for (const PhaseBucket &bucket : phase.buckets) {
-    const std::vector<int32_t> &members = bucket.bucket->members;
-    auto concurrent = static_cast<size_t>(bucket.bucket->concurrent);
-    group.clear();
-    for (size_t i = 0; i < members.size(); ++i) {
-      if (phase.active[members[i]]) {
-        group.push_back(static_cast<int32_t>(i));
+  for (PhaseGroup &group : phase.groups) {
+    int64_t rounds = 0;
+    for (PhaseBucket &bucket : group.buckets) {
+      const std::vector<int32_t> &members = bucket.bucket->members;
+      bucket.active.clear();
+      for (size_t i = 0; i < members.size(); ++i) {
+        if (phase.active[members[i]]) {
+          bucket.active.push_back(static_cast<int32_t>(i));
+        }
       }
-      bool isLast = i + 1 == members.size();
-      if (!group.empty() && (group.size() == concurrent || isLast)) {
-        scheduleGroup(phase, bucket, schedule);
-        group.clear();
-      }
+      rounds =
+          std::max(rounds, ceilDiv(static_cast<int64_t>(bucket.active.size()),
+                                   bucket.bucket->concurrent));
+    }
+    for (int64_t round = 0; round < rounds; ++round) {
+      scheduleRound(phase, group, round, schedule);
     }
   }
 }
 
-void Executor::scheduleGroup(const Phase &phase, const PhaseBucket &bucket,
-                             PhaseSchedule &schedule) {
-  const Sequence &sequence = stepPlan.sequences[bucket.bucket->sequence];
-  const std::vector<int64_t> &offsets = scalarOffsets[bucket.bucket->sequence];
-  for (size_t i = 0; i < sequence.launches.size(); ++i) {
-    const Launch &launch = sequence.launches[i];
-    schedule.launches.push_back(
-        {&launch, &sequence, schedule.matrices.size(), group.size()});
-    for (size_t slot = 0; slot < group.size(); ++slot) {
-      int32_t position = group[slot];
-      const Evaluation &evaluation =
-          phase.evaluations[bucket.evaluations[position]];
-      schedule.matrices.push_back(
-          {schedule.bindings.size(),
-           static_cast<size_t>(evaluation.firstScalar + offsets[i])});
-      for (const Operand &operand : launch.operands) {
-        schedule.bindings.push_back(bind(operand,
-                                         bucket.bucket->members[position],
-                                         static_cast<int64_t>(slot), sequence));
-      }
+void Executor::scheduleRound(const Phase &phase, const PhaseGroup &group,
+                             int64_t round, PhaseSchedule &schedule) {
+  for (const std::vector<LaunchPart> &parts : group.group->launches) {
+    size_t first = schedule.matrices.size();
+    for (const LaunchPart &part : parts) {
+      schedulePart(phase, group.buckets[part.bucket], part.launch, round,
+                   schedule);
+    }
+    if (schedule.matrices.size() > first) {
+      schedule.launches.push_back({schedule.matrices[first].launch->kernel,
+                                   first, schedule.matrices.size() - first});
     }
   }
 }
 
+void Executor::schedulePart(const Phase &phase, const PhaseBucket &bucket,
+                            int32_t index, int64_t round,
+                            PhaseSchedule &schedule) {
+  const Bucket &planned = *bucket.bucket;
+  const Sequence &sequence = stepPlan.sequences[planned.sequence];
+  const Launch &launch = sequence.launches[index];
+  int64_t scalarOffset = scalarOffsets[planned.sequence][index];
+  int64_t begin = round * planned.concurrent;
+  int64_t end = std::min(begin + planned.concurrent,
+                         static_cast<int64_t>(bucket.active.size()));
+  for (int64_t i = begin; i < end; ++i) {
+    int32_t position = bucket.active[i];
+    const Evaluation &evaluation =
+        phase.evaluations[bucket.evaluations[position]];
+    schedule.matrices.push_back(
+        {&launch, schedule.bindings.size(),
+         static_cast<size_t>(evaluation.firstScalar + scalarOffset)});
+    int64_t slot =
+        planned.workspaceOffset + (i - begin) * sequence.workspaceBytes;
+    for (const Operand &operand : launch.operands) {
+      schedule.bindings.push_back(
+          bind(operand, planned.members[position], slot));
+    }
+  }
+}
+
+/// `slot` is where the workspace of the matrix starts, in bytes.
 OperandBinding Executor::bind(const Operand &operand, int32_t parameter,
-                              int64_t slot, const Sequence &sequence) const {
+                              int64_t slot) const {
   OperandBinding binding;
   if (operand.kind == BufferKind::Workspace) {
-    binding.offset = slot * sequence.workspaceBytes + operand.offset;
+    binding.offset = slot + operand.offset;
     binding.stride = operand.pitch;
     return binding;
   }
@@ -385,7 +419,7 @@ Result<int64_t> Executor::runStep(const KaonStep &arguments) {
       {index, schedule, arguments.buffers,
        std::span<const double>(launchScalars).first(schedule.numScalars)}));
   for (const ScheduledLaunch &scheduled : schedule.launches) {
-    launchCounts[scheduled.launch->kernel].fetch_add(
+    launchCounts[scheduled.kernel].fetch_add(
         static_cast<int64_t>(scheduled.numMatrices), std::memory_order_relaxed);
   }
   return int64_t(0);

@@ -63,11 +63,17 @@ private:
   struct PhaseBucket {
     const Bucket *bucket;
     std::vector<int32_t> evaluations; // one per member, into Phase::evaluations
+    std::vector<int32_t> active; // positions of the members with a gradient
+  };
+
+  struct PhaseGroup {
+    const BucketGroup *group;
+    std::vector<PhaseBucket> buckets;
   };
 
   struct Phase {
     std::vector<Evaluation> evaluations;
-    std::vector<PhaseBucket> buckets;
+    std::vector<PhaseGroup> groups;
     /// Which parameters had a gradient when the schedule was made.
     std::vector<bool> active;
   };
@@ -75,8 +81,9 @@ private:
   Executor(StepPlan plan, std::unique_ptr<Backend> backend);
 
   void prepareBuffers();
+  void noteRowViews(const Bucket &bucket);
   void preparePhases();
-  Phase preparePhase(const std::vector<Bucket> &planned,
+  Phase preparePhase(const PhasePlan &planned,
                      std::span<const int64_t> numScalars);
 
   Status checkArguments(const KaonStep &arguments) const;
@@ -95,10 +102,12 @@ private:
   /// Makes the schedule anew if other parameters have gradients than last time.
   void updateSchedule(size_t index, const KaonBuffer *buffers);
   void makeSchedule(size_t index);
-  void scheduleGroup(const Phase &phase, const PhaseBucket &bucket,
+  void scheduleRound(const Phase &phase, const PhaseGroup &group, int64_t round,
                      PhaseSchedule &schedule);
-  OperandBinding bind(const Operand &operand, int32_t parameter, int64_t slot,
-                      const Sequence &sequence) const;
+  void schedulePart(const Phase &phase, const PhaseBucket &bucket,
+                    int32_t index, int64_t round, PhaseSchedule &schedule);
+  OperandBinding bind(const Operand &operand, int32_t parameter,
+                      int64_t slot) const;
 
   StepPlan stepPlan;
   std::unique_ptr<Backend> backend;
@@ -115,8 +124,6 @@ private:
   // Filled anew by every step.
   std::vector<double> registers;
   std::vector<double> launchScalars;
-  std::vector<int32_t>
-      group; // positions in the bucket of the members that run together
   std::vector<BoundGradient> gradients;
 
   std::unique_ptr<std::atomic<int64_t>[]> launchCounts;

@@ -123,6 +123,12 @@ void HostLaunch::runMatrix(size_t matrix, int64_t begin, int64_t end) const {
   }
 }
 
+/// What all matrices of a launch do: on the CPU they are of one bucket.
+static const Launch &launchOf(const PhaseSchedule &schedule,
+                              const ScheduledLaunch &launch) {
+  return *schedule.matrices[launch.firstMatrix].launch;
+}
+
 HostBackend::HostBackend(KernelTable kernels, int threads)
     : table(std::move(kernels)),
       threads(threads > 0 ? std::min(threads, ThreadPool::maxThreads)
@@ -154,8 +160,9 @@ Status HostBackend::prepare(const StepPlan &stepPlan,
   for (const PhaseSchedule &schedule : schedules) {
     for (const ScheduledLaunch &launch : schedule.launches) {
       mostMatrices = std::max(mostMatrices, launch.numMatrices);
-      mostBindings = std::max(mostBindings, launch.numMatrices *
-                                                launch.launch->operands.size());
+      mostBindings = std::max(mostBindings,
+                              launch.numMatrices *
+                                  launchOf(schedule, launch).operands.size());
     }
   }
   boundLaunches.resize(mostMatrices);
@@ -190,7 +197,8 @@ Status HostBackend::endStep() {
 Status HostBackend::runPhase(const PhaseRun &phase) {
   const PhaseSchedule &schedule = phase.schedule;
   for (const ScheduledLaunch &scheduled : schedule.launches) {
-    size_t numOperands = scheduled.launch->operands.size();
+    const Launch &launch = launchOf(schedule, scheduled);
+    size_t numOperands = launch.operands.size();
     KaonBuffer *binding = bindings.data();
     BoundLaunch *bound = boundLaunches.data();
     for (const ScheduledMatrix &matrix : schedule.matricesOf(scheduled)) {
@@ -200,8 +208,7 @@ Status HostBackend::runPhase(const PhaseRun &phase) {
             workspaceArena.data(), phase.buffers);
       }
     }
-    run(*scheduled.launch,
-        std::span(boundLaunches).first(scheduled.numMatrices));
+    run(launch, std::span(boundLaunches).first(scheduled.numMatrices));
   }
   return Status::success();
 }

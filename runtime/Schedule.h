@@ -40,15 +40,17 @@ struct OperandBinding {
   }
 };
 
-/// One matrix of a launch.
+/// One matrix of a launch of the device.
 struct ScheduledMatrix {
-  size_t firstBinding; // of one per operand
-  size_t firstScalar;  // in the scalars of the step
+  const Launch *launch; // of its bucket's sequence
+  size_t firstBinding;  // of one per operand
+  size_t firstScalar;   // in the scalars of the step
 };
 
+/// A launch of the device. It has matrices: those without a gradient are left
+/// out, and what is left empty by that.
 struct ScheduledLaunch {
-  const Launch *launch;
-  const Sequence *sequence; // that it is of
+  int32_t kernel; // of the plan
   size_t firstMatrix;
   size_t numMatrices;
 };

@@ -14,6 +14,7 @@
 #include <iterator>
 #include <limits>
 #include <unordered_set>
+#include <utility>
 
 using namespace kaon::runtime;
 
@@ -547,6 +548,13 @@ static Status validateBucket(const StepPlan &plan, const std::string &path,
                            " bytes of workspace, but got ", bucket.concurrent,
                            " times ", sequence.workspaceBytes);
   }
+  KAON_RETURN_IF_ERROR(checkMultiple(path + ".workspaceOffset",
+                                     bucket.workspaceOffset,
+                                     bufferAlignment(plan.target), "bytes"));
+  if (bucket.workspaceOffset > maxBytes) {
+    return Status::failure(path, ".workspaceOffset: expects at most ", maxBytes,
+                           " bytes, but got ", bucket.workspaceOffset);
+  }
   for (int64_t i = 0; i < numMembers; ++i) {
     std::string memberPath = concat(path, ".members[", i, "]");
     int32_t member = bucket.members[i];
@@ -572,6 +580,130 @@ static Status validateBucket(const StepPlan &plan, const std::string &path,
   return Status::success();
 }
 
+/// Checks how many buckets run in lock-step, and that all of their matrices do.
+static Status checkLockStep(const StepPlan &plan, const std::string &path,
+                            const BucketGroup &group) {
+  size_t count = group.buckets.size();
+  if (count == 0 || (count > 1 && plan.target == Target::Cpu)) {
+    return Status::failure(path, ".buckets: expects ",
+                           plan.target == Target::Cpu
+                               ? "one bucket on the target cpu"
+                               : "at least one bucket",
+                           ", but got ", count);
+  }
+  for (size_t i = 0; i < count && count > 1; ++i) {
+    const Bucket &bucket = group.buckets[i];
+    if (bucket.rounds() > 1) {
+      return Status::failure(
+          path, ".buckets[", i, "].concurrent: expects all ",
+          bucket.members.size(),
+          " members of a bucket that is in a group with others, but got ",
+          bucket.concurrent);
+    }
+  }
+  return Status::success();
+}
+
+/// Checks that workspaces of buckets that run at the same time are apart.
+static Status checkWorkspaces(const StepPlan &plan, const std::string &path,
+                              const BucketGroup &group) {
+  std::vector<size_t> order; // by offset
+  for (size_t i = 0; i < group.buckets.size(); ++i) {
+    if (plan.slotBytes(group.buckets[i]) > 0) {
+      order.push_back(i);
+    }
+  }
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::pair(group.buckets[a].workspaceOffset, a) <
+           std::pair(group.buckets[b].workspaceOffset, b);
+  });
+  for (size_t i = 1; i < order.size(); ++i) {
+    const Bucket &before = group.buckets[order[i - 1]];
+    const Bucket &bucket = group.buckets[order[i]];
+    int64_t end = before.workspaceOffset + plan.slotBytes(before);
+    if (bucket.workspaceOffset < end) {
+      return Status::failure(
+          path, ".buckets[", order[i],
+          "].workspaceOffset: expects a workspace apart from that of bucket ",
+          order[i - 1], ", which ends at byte ", end, ", but got ",
+          bucket.workspaceOffset);
+    }
+  }
+  return Status::success();
+}
+
+/// Checks a launch of the device. `next` has, for each bucket of the group, the
+/// launch that comes next.
+static Status checkParts(const StepPlan &plan, const std::string &path,
+                         const BucketGroup &group,
+                         const std::vector<LaunchPart> &parts,
+                         std::vector<int32_t> &next) {
+  if (parts.empty()) {
+    return Status::failure(path, ": expects at least one bucket, but got none");
+  }
+  const KernelPlan *kernel = nullptr;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    std::string partPath = concat(path, "[", i, "]");
+    const LaunchPart &part = parts[i];
+    KAON_RETURN_IF_ERROR(checkIndex(partPath + ".bucket", "bucket", part.bucket,
+                                    group.buckets.size()));
+    if (i > 0 && part.bucket <= parts[i - 1].bucket) {
+      return Status::failure(partPath,
+                             ".bucket: expects ascending buckets, but got ",
+                             part.bucket, " after ", parts[i - 1].bucket);
+    }
+    const std::vector<Launch> &launches =
+        plan.sequences[group.buckets[part.bucket].sequence].launches;
+    KAON_RETURN_IF_ERROR(checkIndex(partPath + ".launch", "launch", part.launch,
+                                    launches.size()));
+    if (part.launch != next[part.bucket]) {
+      return Status::failure(partPath, ".launch: expects ", next[part.bucket],
+                             ", the next one of bucket ", part.bucket,
+                             ", but got ", part.launch);
+    }
+    ++next[part.bucket];
+    const KernelPlan &own = plan.kernels[launches[part.launch].kernel];
+    if (kernel && kernel != &own) {
+      return Status::failure(
+          partPath, ".launch: expects a launch of the kernel '", kernel->name,
+          "', as the first part is, but got '", own.name, "'");
+    }
+    kernel = &own;
+  }
+  return Status::success();
+}
+
+/// Checks that every launch of every bucket occurs once, and in order.
+static Status checkLaunchOrder(const StepPlan &plan, const std::string &path,
+                               const BucketGroup &group) {
+  std::vector<int32_t> next(group.buckets.size(), 0);
+  for (size_t i = 0; i < group.launches.size(); ++i) {
+    KAON_RETURN_IF_ERROR(checkParts(plan, concat(path, ".launches[", i, "]"),
+                                    group, group.launches[i], next));
+  }
+  for (size_t i = 0; i < group.buckets.size(); ++i) {
+    const Sequence &sequence = plan.sequences[group.buckets[i].sequence];
+    if (next[i] != static_cast<int64_t>(sequence.launches.size())) {
+      return Status::failure(path, ".launches: expects all ",
+                             sequence.launches.size(), " launches of bucket ",
+                             i, " ('", sequence.name, "'), but got ", next[i]);
+    }
+  }
+  return Status::success();
+}
+
+static Status validateGroup(const StepPlan &plan, const std::string &path,
+                            const BucketGroup &group,
+                            std::vector<bool> &isHandled) {
+  for (size_t i = 0; i < group.buckets.size(); ++i) {
+    KAON_RETURN_IF_ERROR(validateBucket(plan, concat(path, ".buckets[", i, "]"),
+                                        group.buckets[i], isHandled));
+  }
+  KAON_RETURN_IF_ERROR(checkLockStep(plan, path, group));
+  KAON_RETURN_IF_ERROR(checkWorkspaces(plan, path, group));
+  return checkLaunchOrder(plan, path, group);
+}
+
 static Status validatePhases(const StepPlan &plan) {
   if (plan.phases.empty()) {
     return Status::failure("phases: expects at least one phase, but got none");
@@ -579,9 +711,9 @@ static Status validatePhases(const StepPlan &plan) {
   for (size_t i = 0; i < plan.phases.size(); ++i) {
     std::vector<bool> isHandled(plan.parameters.size(), false);
     for (size_t j = 0; j < plan.phases[i].size(); ++j) {
-      KAON_RETURN_IF_ERROR(validateBucket(plan,
-                                          concat("phases[", i, "][", j, "]"),
-                                          plan.phases[i][j], isHandled));
+      KAON_RETURN_IF_ERROR(validateGroup(plan,
+                                         concat("phases[", i, "][", j, "]"),
+                                         plan.phases[i][j], isHandled));
     }
     // A parameter that a phase leaves out would silently not train.
     auto missing = std::find(isHandled.begin(), isHandled.end(), false);
@@ -635,19 +767,26 @@ static std::string printOperand(const Operand &operand,
   return std::move(stream).str();
 }
 
-static void printSequence(std::ostream &stream, const StepPlan &plan,
-                          size_t index) {
-  const Sequence &sequence = plan.sequences[index];
-  // A parameter that the sequence handles, to name the states by.
-  const ParameterPlan *parameter = nullptr;
-  for (const std::vector<Bucket> &phase : plan.phases) {
-    for (const Bucket &bucket : phase) {
-      if (bucket.sequence == static_cast<int32_t>(index) &&
-          !bucket.members.empty() && !parameter) {
-        parameter = &plan.parameters[bucket.members.front()];
+/// A parameter that the sequence handles, to name the states by; null if there
+/// is none.
+static const ParameterPlan *findParameter(const StepPlan &plan, size_t index) {
+  for (const PhasePlan &phase : plan.phases) {
+    for (const BucketGroup &group : phase) {
+      for (const Bucket &bucket : group.buckets) {
+        if (bucket.sequence == static_cast<int32_t>(index) &&
+            !bucket.members.empty()) {
+          return &plan.parameters[bucket.members.front()];
+        }
       }
     }
   }
+  return nullptr;
+}
+
+static void printSequence(std::ostream &stream, const StepPlan &plan,
+                          size_t index) {
+  const Sequence &sequence = plan.sequences[index];
+  const ParameterPlan *parameter = findParameter(plan, index);
   stream << "sequence " << index << " @" << sequence.name << ": "
          << sequence.launches.size() << " launches, "
          << printCount(sequence.workspaceBytes) << "B workspace\n"
@@ -684,6 +823,47 @@ static void printSequence(std::ostream &stream, const StepPlan &plan,
     }
     stream << printCount(launch.flops) << "FLOP, " << printCount(launch.bytes)
            << "B\n";
+  }
+}
+
+static void printBucket(std::ostream &stream, const StepPlan &plan,
+                        const Bucket &bucket) {
+  stream << "bucket @" << plan.sequences[bucket.sequence].name << " concurrent "
+         << bucket.concurrent << " parameters [";
+  for (size_t i = 0; i < bucket.members.size(); ++i) {
+    stream << (i ? ", " : "") << bucket.members[i];
+  }
+  stream << ']';
+}
+
+/// A bucket, or several with the launches that they share.
+static void printGroup(std::ostream &stream, const StepPlan &plan,
+                       const BucketGroup &group) {
+  if (group.buckets.size() == 1) {
+    stream << "  ";
+    printBucket(stream, plan, group.buckets.front());
+    stream << '\n';
+    return;
+  }
+  stream << "  group of " << group.buckets.size() << " buckets, "
+         << group.launches.size() << " launches\n";
+  for (const Bucket &bucket : group.buckets) {
+    stream << "    ";
+    printBucket(stream, plan, bucket);
+    stream << " workspace+" << bucket.workspaceOffset << '\n';
+  }
+  for (const std::vector<LaunchPart> &parts : group.launches) {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const Sequence &sequence =
+          plan.sequences[group.buckets[parts[i].bucket].sequence];
+      if (i == 0) {
+        int32_t kernel = sequence.launches[parts[i].launch].kernel;
+        stream << "    launch @" << plan.kernels[kernel].name << ':';
+      }
+      stream << (i ? ", " : " ") << "bucket " << parts[i].bucket << " launch "
+             << parts[i].launch;
+    }
+    stream << '\n';
   }
 }
 
@@ -746,51 +926,46 @@ int64_t kaon::runtime::pitchUnit(Target target, ElementType type) {
              : 1;
 }
 
+int64_t Bucket::rounds() const {
+  return ceilDiv(static_cast<int64_t>(members.size()), int64_t(concurrent));
+}
+
 int64_t StepPlan::requiredWorkspaceBytes() const {
   int64_t bytes = 0;
-  for (const std::vector<Bucket> &phase : phases) {
-    for (const Bucket &bucket : phase) {
-      bytes = std::max(bytes, sequences[bucket.sequence].workspaceBytes *
-                                  bucket.concurrent);
+  for (const PhasePlan &phase : phases) {
+    for (const BucketGroup &group : phase) {
+      for (const Bucket &bucket : group.buckets) {
+        int64_t own = slotBytes(bucket);
+        bytes = std::max(bytes, own > 0 ? bucket.workspaceOffset + own : 0);
+      }
     }
   }
   return bytes;
 }
 
-bool StepPlan::shareLaunch(const Sequence &first,
-                           const Sequence &second) const {
-  if (target != Target::Cuda || first.launches.size() != 1 ||
-      second.launches.size() != 1) {
-    return false;
+BucketGroup StepPlan::alone(Bucket bucket) const {
+  BucketGroup group;
+  size_t count = sequences[bucket.sequence].launches.size();
+  for (size_t i = 0; i < count; ++i) {
+    group.launches.push_back({{0, static_cast<int32_t>(i)}});
   }
-  const Launch &a = first.launches[0], &b = second.launches[0];
-  auto usesWorkspace = [](const Launch &launch) {
-    return std::any_of(launch.operands.begin(), launch.operands.end(),
-                       [](const Operand &operand) {
-                         return operand.kind == BufferKind::Workspace;
-                       });
-  };
-  return a.kernel == b.kernel && a.sharedBytes == b.sharedBytes &&
-         !usesWorkspace(a) && !usesWorkspace(b);
+  group.buckets.push_back(std::move(bucket));
+  return group;
 }
 
 Cost StepPlan::cost(int64_t phase) const {
   Cost cost;
-  const Sequence *previous = nullptr;
-  for (const Bucket &bucket : phases[phase]) {
-    const Sequence &sequence = sequences[bucket.sequence];
-    auto numMembers = static_cast<int64_t>(bucket.members.size());
-    for (const Launch &launch : sequence.launches) {
-      cost.flops += launch.flops * numMembers;
-      cost.bytes += launch.bytes * numMembers;
+  for (const BucketGroup &group : phases[phase]) {
+    int64_t rounds = 0;
+    for (const Bucket &bucket : group.buckets) {
+      auto numMembers = static_cast<int64_t>(bucket.members.size());
+      for (const Launch &launch : sequences[bucket.sequence].launches) {
+        cost.flops += launch.flops * numMembers;
+        cost.bytes += launch.bytes * numMembers;
+      }
+      rounds = std::max(rounds, bucket.rounds());
     }
-    for (int64_t group = 0; group < ceilDiv(numMembers, bucket.concurrent);
-         ++group) {
-      bool isShared = previous && shareLaunch(*previous, sequence);
-      cost.launches +=
-          isShared ? 0 : static_cast<int64_t>(sequence.launches.size());
-      previous = &sequence;
-    }
+    cost.launches += rounds * static_cast<int64_t>(group.launches.size());
   }
   return cost;
 }
@@ -811,7 +986,7 @@ Status StepPlan::validate() const {
   if (workspaceBytes != requiredWorkspaceBytes()) {
     return Status::failure(
         "workspaceBytes: expects the ", requiredWorkspaceBytes(),
-        " bytes that the largest bucket needs, but got ", workspaceBytes);
+        " bytes that the largest group needs, but got ", workspaceBytes);
   }
   return Status::success();
 }
@@ -849,13 +1024,8 @@ std::string StepPlan::print() const {
     stream << "phase " << i << ": " << printCount(total.flops) << "FLOP, "
            << printCount(total.bytes) << "B, " << total.launches
            << " launches\n";
-    for (const Bucket &bucket : phases[i]) {
-      stream << "  bucket @" << sequences[bucket.sequence].name
-             << " concurrent " << bucket.concurrent << " parameters [";
-      for (size_t j = 0; j < bucket.members.size(); ++j) {
-        stream << (j ? ", " : "") << bucket.members[j];
-      }
-      stream << "]\n";
+    for (const BucketGroup &group : phases[i]) {
+      printGroup(stream, *this, group);
     }
   }
   return std::move(stream).str();

@@ -167,42 +167,75 @@ struct Bucket {
   int32_t sequence = 0;
   std::vector<int32_t> members; // parameters
   int32_t concurrent = 1;
+  /// Bytes from the start of the workspace to the first of `concurrent` slots,
+  /// which follow each other.
+  int64_t workspaceOffset = 0;
 
+  /// How often the sequence runs if all members have gradients.
+  int64_t rounds() const;
   bool operator==(const Bucket &) const = default;
 };
+
+/// One bucket's share of a launch of the device.
+struct LaunchPart {
+  int32_t bucket = 0; // of the group
+  int32_t launch = 0; // of the bucket's sequence
+
+  bool operator==(const LaunchPart &) const = default;
+};
+
+/// Buckets that run in lock-step: what their sequences have in common runs as
+/// one launch of the device, which covers the matrices of several buckets. Each
+/// launch of each sequence occurs once, and those of one sequence in order.
+/// Several buckets are a group only where kernels find shapes in tables, which
+/// is on CUDA; all their matrices are in flight at once, in workspaces that are
+/// apart.
+struct BucketGroup {
+  std::vector<Bucket> buckets;
+  /// Launches of the device, in order. Parts of one launch are of one kernel
+  /// and have ascending buckets.
+  std::vector<std::vector<LaunchPart>> launches;
+
+  bool operator==(const BucketGroup &) const = default;
+};
+
+/// What a phase runs, in order.
+using PhasePlan = std::vector<BucketGroup>;
 
 /// Work of one step: floating point operations, and bytes that kernels read and
 /// write.
 struct Cost {
   int64_t flops = 0;
   int64_t bytes = 0;
-  int64_t launches = 0; // one per launch and group of concurrent matrices
+  int64_t launches = 0; // of the device
 
   bool operator==(const Cost &) const = default;
 };
 
 struct StepPlan {
   /// Version of the schema. Readers refuse any other.
-  static constexpr int64_t version = 2;
+  static constexpr int64_t version = 3;
 
   Target target = Target::Cpu;
   std::vector<ParameterPlan> parameters;
   std::vector<ScalarSet> scalarSets;
   std::vector<KernelPlan> kernels;
   std::vector<Sequence> sequences;
-  std::vector<std::vector<Bucket>> phases; // step s runs phases[s mod period]
+  std::vector<PhasePlan> phases; // step s runs phases[s mod period]
   int64_t workspaceBytes = 0;
 
   int64_t period() const { return static_cast<int64_t>(phases.size()); }
 
-  /// Workspace that the hungriest bucket needs; what `workspaceBytes` must be.
+  /// Bytes of workspace that a bucket takes after its offset.
+  int64_t slotBytes(const Bucket &bucket) const {
+    return sequences[bucket.sequence].workspaceBytes * bucket.concurrent;
+  }
+
+  /// Workspace that the hungriest group needs; what `workspaceBytes` must be.
   int64_t requiredWorkspaceBytes() const;
 
-  /// Whether buckets of two sequences that follow each other run as one launch.
-  /// On CUDA, kernels find shapes in tables, so that one launch covers matrices
-  /// of any shapes. It takes sequences of a single launch of one kernel that
-  /// use no workspace, since what different buckets do there is not apart.
-  bool shareLaunch(const Sequence &first, const Sequence &second) const;
+  /// A group of one bucket, which runs its launches one by one.
+  BucketGroup alone(Bucket bucket) const;
 
   /// The work of one step of `phase`.
   Cost cost(int64_t phase) const;

@@ -113,8 +113,24 @@ struct Writer {
   static Json write(const Bucket &bucket) {
     return {{"sequence", bucket.sequence},
             {"members", bucket.members},
-            {"concurrent", bucket.concurrent}};
+            {"concurrent", bucket.concurrent},
+            {"workspaceOffset", bucket.workspaceOffset}};
   }
+
+  static Json write(const LaunchPart &part) {
+    return {{"bucket", part.bucket}, {"launch", part.launch}};
+  }
+
+  static Json write(const std::vector<LaunchPart> &parts) {
+    return writeList(parts);
+  }
+
+  static Json write(const BucketGroup &group) {
+    return {{"buckets", writeList(group.buckets)},
+            {"launches", writeList(group.launches)}};
+  }
+
+  static Json write(const PhasePlan &phase) { return writeList(phase); }
 };
 } // namespace
 
@@ -298,6 +314,17 @@ public:
     field("sequence", value.sequence);
     field("members", value.members);
     field("concurrent", value.concurrent);
+    field("workspaceOffset", value.workspaceOffset);
+  }
+
+  void read(LaunchPart &value) const {
+    field("bucket", value.bucket);
+    field("launch", value.launch);
+  }
+
+  void read(BucketGroup &value) const {
+    field("buckets", value.buckets);
+    field("launches", value.launches);
   }
 
   void read(StepPlan &value) const {
@@ -371,10 +398,6 @@ private:
 static constexpr const char *formatName = "kaon-step-plan";
 
 std::string StepPlan::toJson() const {
-  Json phaseList = Json::Array();
-  for (const std::vector<Bucket> &phase : phases) {
-    phaseList.append(Writer::writeList(phase));
-  }
   Json json = {{"format", formatName},
                {"version", version},
                {"target", stringify(target)},
@@ -383,7 +406,7 @@ std::string StepPlan::toJson() const {
                {"scalarSets", Writer::writeList(scalarSets)},
                {"kernels", Writer::writeList(kernels)},
                {"sequences", Writer::writeList(sequences)},
-               {"phases", std::move(phaseList)},
+               {"phases", Writer::writeList(phases)},
                {"workspaceBytes", workspaceBytes}};
   return json.dump();
 }

@@ -172,27 +172,53 @@ def _kernel_texts(section: str, target: driver.Target, text: str, lowered: drive
 
 
 def describe_plan(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Lines that list the launches of each distinct phase of a plan (as JSON) with their work."""
+    """Lines that list the launches of each distinct phase of a plan (as JSON) with their work.
+
+    A phase's line has the launches of the device in one step; on a GPU, those of a bucket may be shared with others.
+    """
     period = len(plan["phases"])
     described: dict[str, int] = {}
-    for residue, buckets in enumerate(plan["phases"]):
+    for residue, groups in enumerate(plan["phases"]):
         when = f"steps with step mod {period} = {residue}" if period > 1 else "every step"
-        same = described.setdefault(json.dumps(buckets), residue)
+        same = described.setdefault(json.dumps(groups), residue)
         if same != residue:
             yield f"{when}: as {same}"
             continue
-        yield f"{when}:"
-        for bucket in buckets:
-            yield from _describe_sequence(plan, plan["sequences"][bucket["sequence"]])
+        yield f"{when}: {_launches(sum(map(_count_launches, groups)))}"
+        for group in groups:
+            yield from _describe_group(plan, group)
+
+
+def _describe_group(plan: Mapping[str, Any], group: Mapping[str, Any]) -> Iterator[str]:
+    """The sequences of a group's buckets. Of several, also which launches of the device they share."""
+    sequences = [plan["sequences"][bucket["sequence"]] for bucket in group["buckets"]]
+    if len(sequences) > 1:
+        apart = sum(len(sequence["launches"]) for sequence in sequences)
+        yield f"  {len(sequences)} buckets in lock-step: {_launches(len(group['launches']))} instead of {apart}"
+        for parts in group["launches"]:
+            first = sequences[parts[0]["bucket"]]["launches"][parts[0]["launch"]]
+            names = ", ".join(sequences[part["bucket"]]["name"] for part in parts)
+            yield f"    {plan['kernels'][first['kernel']]['name']}: {names}"
+    for sequence in sequences:
+        yield from _describe_sequence(plan, sequence)
+
+
+def _count_launches(group: Mapping[str, Any]) -> int:
+    """Launches of a group in one step."""
+    rounds = max(-(-len(bucket["members"]) // bucket["concurrent"]) for bucket in group["buckets"])
+    return rounds * len(group["launches"])
+
+
+def _launches(count: int) -> str:
+    return f"{count} launch{'es' if count != 1 else ''}"
 
 
 def _describe_sequence(plan: Mapping[str, Any], sequence: Mapping[str, Any]) -> Iterator[str]:
     launches = sequence["launches"]
     flops, transferred = (sum(launch[field] for launch in launches) for field in ("flops", "bytes"))
-    count = f"{len(launches)} launch{'es' if len(launches) != 1 else ''}"
     yield (
-        f"  {sequence['name']}: {count}, {quantity(flops, 'FLOP')}, {quantity(transferred, 'B')} read and written, "
-        f"workspace {quantity(sequence['workspaceBytes'], 'B')}"
+        f"  {sequence['name']}: {_launches(len(launches))}, {quantity(flops, 'FLOP')}, "
+        f"{quantity(transferred, 'B')} read and written, workspace {quantity(sequence['workspaceBytes'], 'B')}"
     )
     on_cuda = plan["target"] == "cuda"
     shape = ("blocks x threads", "shared") if on_cuda else ("items",)

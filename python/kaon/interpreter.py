@@ -641,11 +641,7 @@ class Interpreter:
         phases = [op for op in _operations(program) if op.name == "kaon.phase"]
         for phase in phases:
             if step % self.period == int(phase.attributes["residue"]):
-                return [
-                    (op.attributes["update"], list(op.attributes["parameters"]))
-                    for op in _operations(phase)
-                    if op.name == "kaon.bucket"
-                ]
+                return [(op.attributes["update"], list(op.attributes["parameters"])) for op in _buckets(phase)]
         if phases:
             raise InterpreterError(f"the program has no phase {step % self.period} of period {self.period}")
         return [
@@ -657,6 +653,15 @@ class Interpreter:
         if self._program is None:
             raise InterpreterError("the module has no kaon.program")
         return self._program
+
+
+def _buckets(op: OperationLike) -> Iterator[OperationLike]:
+    """The buckets inside ``op``, in order. That those of a group run in lock-step changes no result."""
+    for inner in _operations(op):
+        if inner.name == "kaon.bucket":
+            yield inner
+        elif inner.name == "kaon.group":
+            yield from _buckets(inner)
 
 
 def _operations(op: OperationLike) -> Iterator[OperationLike]:

@@ -149,27 +149,24 @@ Status CudaBackend::build(Phase &phase, const PhaseSchedule &schedule,
                           const KaonBuffer *buffers, size_t numScalars) {
   phase.version = 0; // Of no schedule, until the tables are there.
   phase.tables.clear(numScalars);
-  const std::vector<ScheduledLaunch> &launches = schedule.launches;
-  requests.clear();
-  for (size_t i = 0; i < launches.size(); ++i) {
-    const Launch &launch = *launches[i].launch;
-    for (const ScheduledMatrix &matrix : schedule.matricesOf(launches[i])) {
+  for (const ScheduledLaunch &scheduled : schedule.launches) {
+    requests.clear();
+    // Of matrices of several shapes, the one that needs most decides.
+    int64_t sharedBytes = 0;
+    for (const ScheduledMatrix &matrix : schedule.matricesOf(scheduled)) {
+      const Launch &launch = *matrix.launch;
+      sharedBytes = std::max(sharedBytes, launch.sharedBytes);
       requests.push_back(
           {launch.operands, launch.sizes, launch.items, launch.grain,
            std::span(schedule.bindings)
                .subspan(matrix.firstBinding, launch.operands.size()),
            matrix.firstScalar});
     }
-    if (i + 1 < launches.size() &&
-        plan->shareLaunch(*launches[i].sequence, *launches[i + 1].sequence)) {
-      continue;
-    }
-    const KernelPlan &kernel = plan->kernels[launch.kernel];
+    const KernelPlan &kernel = plan->kernels[scheduled.kernel];
     KAON_RETURN_IF_ERROR(
-        phase.tables.add({&kernels[launch.kernel], kernel.schedule,
-                          kernel.threads, launch.sharedBytes},
+        phase.tables.add({&kernels[scheduled.kernel], kernel.schedule,
+                          kernel.threads, sharedBytes},
                          requests, buffers));
-    requests.clear();
   }
   KAON_RETURN_IF_ERROR(phase.tables.finish());
   phase.version = schedule.version;

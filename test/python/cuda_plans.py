@@ -48,7 +48,7 @@ def _launch(
 
 
 def _plan(parts: dict[str, Any]) -> _C.StepPlan:
-    header = {"format": "kaon-step-plan", "version": 2, "target": "cuda", "period": len(parts["phases"])}
+    header = {"format": "kaon-step-plan", "version": 3, "target": "cuda", "period": len(parts["phases"])}
     return _C.StepPlan.from_json(json.dumps(header | parts))
 
 
@@ -74,13 +74,26 @@ def _buckets(shapes: Sequence[tuple[int, int]], concurrent: int) -> list[dict[st
             "sequence": number,
             "members": [index for index, other in enumerate(shapes) if other == shape],
             "concurrent": min(concurrent, shapes.count(shape)),
+            "workspaceOffset": 0,
         }
         for number, shape in enumerate(dict.fromkeys(shapes))
     ]
 
 
+def _alone(bucket: dict[str, Any], launches: int) -> dict[str, Any]:
+    """A group of one bucket, whose sequence has so many launches."""
+    return {"buckets": [bucket], "launches": [[{"bucket": 0, "launch": index}] for index in range(launches)]}
+
+
+def _together(buckets: list[dict[str, Any]], launches: int) -> dict[str, Any]:
+    """A group whose buckets all take part in every launch."""
+    parts = [[{"bucket": number, "launch": index} for number in range(len(buckets))] for index in range(launches)]
+    return {"buckets": buckets, "launches": parts}
+
+
 def momentum_plan(shapes: Sequence[tuple[int, int]], concurrent: int = 8) -> _C.StepPlan:
-    """Momentum descent with the rate ``lr / step``. Scalars: lr, mu. State: m."""
+    """Momentum descent with the rate ``lr / step``: one launch where all matrices are in flight at once, else one for
+    each round of each shape. Scalars: lr, mu. State: m."""
     program = [{"op": "arg", "index": 0}, {"op": "step"}, {"op": "div", "operands": [0, 1]}, {"op": "arg", "index": 1}]
     sequences = [
         {
@@ -98,13 +111,15 @@ def momentum_plan(shapes: Sequence[tuple[int, int]], concurrent: int = 8) -> _C.
         }
         for shape in dict.fromkeys(shapes)
     ]
+    buckets = _buckets(list(shapes), concurrent)
+    in_flight = all(bucket["concurrent"] == len(bucket["members"]) for bucket in buckets)
     return _plan(
         {
             "parameters": _parameters(shapes, ["m"]),
             "scalarSets": [{"names": ["lr", "mu"]}],
             "kernels": [{"name": "momentum", "schedule": "elementwise", "threads": 256}],
             "sequences": sequences,
-            "phases": [_buckets(list(shapes), concurrent)],
+            "phases": [[_together(buckets, 1)] if in_flight else [_alone(bucket, 1) for bucket in buckets]],
             "workspaceBytes": 0,
         }
     )
@@ -114,8 +129,15 @@ def _round_up(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
-def periodic_plan(shapes: Sequence[tuple[int, int]], concurrent: int = 8) -> _C.StepPlan:
-    """Period 2: on odd steps the gradient is transposed twice through the workspace before w = w - rate * g."""
+def periodic_plan(
+    shapes: Sequence[tuple[int, int]], concurrent: int = 8, lock_step: bool = False, overlap: int = 0
+) -> _C.StepPlan:
+    """Period 2: on odd steps the gradient is transposed twice through the workspace before w = w - rate * g.
+
+    Args:
+        lock_step: whether one launch covers all shapes; ``concurrent`` must let all matrices be in flight.
+        overlap: bytes by which the workspaces of shapes overlap, a fault.
+    """
     program = [{"op": "arg", "index": 0}]
     straight, detour = [], []
     for rows, cols in dict.fromkeys(shapes):
@@ -136,6 +158,12 @@ def periodic_plan(shapes: Sequence[tuple[int, int]], concurrent: int = 8) -> _C.
     plain = _buckets(list(shapes), concurrent)
     longer = [bucket | {"sequence": bucket["sequence"] + len(straight)} for bucket in plain]
     sequences = [*straight, *detour]
+    groups = [[_alone(bucket, 1) for bucket in plain], [_alone(bucket, 3) for bucket in longer]]
+    sizes = [bucket["concurrent"] * sequences[bucket["sequence"]]["workspaceBytes"] for bucket in longer]
+    if lock_step:
+        for index, bucket in enumerate(longer):
+            bucket["workspaceOffset"] = sum(sizes[:index]) - index * overlap
+        groups = [[_together(plain, 1)], [_together(longer, 3)]]
     return _plan(
         {
             "parameters": _parameters(shapes, []),
@@ -145,8 +173,8 @@ def periodic_plan(shapes: Sequence[tuple[int, int]], concurrent: int = 8) -> _C.
                 {"name": "descent", "schedule": "elementwise", "threads": 256},
             ],
             "sequences": sequences,
-            "phases": [plain, longer],
-            "workspaceBytes": max(b["concurrent"] * sequences[b["sequence"]]["workspaceBytes"] for b in longer),
+            "phases": groups,
+            "workspaceBytes": max(b["workspaceOffset"] + size for b, size in zip(longer, sizes, strict=True)),
         }
     )
 

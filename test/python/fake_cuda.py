@@ -13,12 +13,14 @@ import hashlib
 import os
 import platform
 import shutil
+import struct
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import host_compiler
@@ -169,6 +171,22 @@ def build_kernels(texts: dict[str, str]) -> None:
         list(pool.map(lambda item: build_kernel(*item), texts.items()))
 
 
+@dataclass(frozen=True)
+class Launch:
+    """A launch that the fake noted: of products, ``argument`` is a ``ProductList`` of codegen/cuda/lib."""
+
+    kernel: str
+    blocks: int
+    argument: bytes
+    """The kernel's first argument."""
+
+    @property
+    def products(self) -> tuple[int, int]:
+        """Number of products, and the tiles of each, 0 if they have several numbers of tiles."""
+        _, count, tiles = struct.unpack("=QII", self.argument)
+        return count, tiles
+
+
 class Fake:
     """The controls of test/cuda/fake/FakeCuda.h."""
 
@@ -178,6 +196,8 @@ class Fake:
         for name, result, arguments in (
             ("take_faults", ctypes.c_int64, [ctypes.c_char_p, ctypes.c_size_t]),
             ("calls", ctypes.c_int64, [ctypes.c_char_p]),
+            ("record_launches", None, [ctypes.c_int]),
+            ("launches", ctypes.c_int64, [ctypes.c_char_p, ctypes.c_size_t]),
             ("allocated_bytes", ctypes.c_int64, []),
             ("stream_create", ctypes.c_void_p, []),
             ("stream_destroy", None, [ctypes.c_void_p]),
@@ -221,6 +241,23 @@ class Fake:
 
     def reset_calls(self) -> None:
         self._library.kaon_fake_cuda_reset_calls()
+
+    @contextmanager
+    def recording(self) -> Iterator[Callable[[], list[Launch]]]:
+        """Notes kernels that are launched one by one, not by a graph; gives a function that returns them in order."""
+
+        def launches() -> list[Launch]:
+            size = self._library.kaon_fake_cuda_launches(None, 0) + 1
+            text = ctypes.create_string_buffer(size)
+            self._library.kaon_fake_cuda_launches(text, size)
+            lines = (line.split(" ") for line in text.value.decode().splitlines())
+            return [Launch(name, int(blocks), bytes.fromhex(argument)) for name, blocks, argument in lines]
+
+        self._library.kaon_fake_cuda_record_launches(1)
+        try:
+            yield launches
+        finally:
+            self._library.kaon_fake_cuda_record_launches(0)
 
     def take_faults(self) -> list[str]:
         """Waits for all streams; everything that was wrong since the last time."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import copy
 import functools
 import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import torch
 from cuda_tools import fake_gpu, ran, train, unavailable
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
-from kaon import _C, doctor, driver, knobs
+from kaon import _C, doctor, driver, explain, knobs
 from kaon.cuda import Placement
 from kaon.cuda_target import CudaTarget
 from kaon.language import coefficients
@@ -402,6 +404,119 @@ def test_launches_are_those_that_the_plan_predicts() -> None:
     # The executor counts matrices: every kernel of the plan ran on each matrix it is for.
     counts = program.executor.launch_counts()
     assert set(counts) == {kernel.name for kernel in plan.kernels} and all(counts.values())
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What some steps of an optimizer on the fake did: its parameters and states, the launches of each step, and the
+    plan."""
+
+    contents: list[Tensor]
+    launches: list[list[fake_cuda.Launch]]
+    plan: dict[str, Any]
+    kernels: float
+    predicted: int
+
+
+def _run(make: Any, shapes: list[tuple[int, ...]], missing: Sequence[Sequence[int]]) -> _Run:
+    """One step for each list of parameters without gradients."""
+    params = parameters(shapes)
+    with fake_gpu() as fake:
+        knobs.cuda.graphs = False
+        optimizer = make(params, nonfinite="propagate")
+        set_gradients(params, 0)
+        optimizer.compile()
+        launches = []
+        for step, skipped in enumerate(missing):
+            set_gradients(params, step)
+            for index in skipped:
+                params[index].grad = None
+            with fake.recording() as recorded:
+                optimizer.step()
+                launches.append(recorded())
+        (program,) = compiled_programs(optimizer)
+        return _Run(
+            snapshot(optimizer),
+            launches,
+            json.loads(program.plan.to_json()),
+            sum(kernel.launches for kernel in optimizer.plan(show=False).kernels),
+            sum(cost["launches"] for cost in program.plan.costs),
+        )
+
+
+def _planned(plan: dict[str, Any], skipped: Sequence[int] = ()) -> Iterator[tuple[str, list[int]]]:
+    """The launches that a plan of one phase tells: the kernel, and the blocks of each matrix with a gradient."""
+    (phase,) = plan["phases"]
+    for group in phase:
+        for parts in group["launches"]:
+            blocks: list[int] = []
+            for part in parts:
+                bucket = group["buckets"][part["bucket"]]
+                launch = plan["sequences"][bucket["sequence"]]["launches"][part["launch"]]
+                blocks += [launch["items"]] * sum(member not in skipped for member in bucket["members"])
+                kernel = plan["kernels"][launch["kernel"]]["name"]
+            if blocks:
+                yield kernel, blocks
+
+
+def _assert_as_planned(run: _Run, missing: Sequence[Sequence[int]]) -> None:
+    """Every launch is the one of the plan: its kernel, its blocks, and the list that products find their shapes in."""
+    for launches, skipped in zip(run.launches, missing, strict=True):
+        planned = list(_planned(run.plan, skipped))
+        assert [(launch.kernel, launch.blocks) for launch in launches] == [
+            (name, sum(items)) for name, items in planned
+        ]
+        for launch, (name, items) in zip(launches, planned, strict=True):
+            if name.startswith("matmul"):
+                assert launch.products == (len(items), items[0] if len(set(items)) == 1 else 0)
+
+
+# Tall, wide, square, small and ragged matrices, some of them alike; one that iterates on its Gram matrix among others.
+UNEQUAL = [(24, 40), (40, 24), (24, 40), (24, 24), (7, 9), (130, 33), (33, 257)]
+LONG = [(256, 640), (48, 48), (640, 256), (40, 24)]
+# The pipeline without groups of buckets that need a workspace.
+APART = f"{CudaTarget.schedule_pipeline}{{max-group-workspace-bytes=0}}"
+
+
+@pytest.mark.parametrize(("shapes", "steps"), [(UNEQUAL, 2), (LONG, 1)], ids=["standard", "gram"])
+def test_unequal_shapes_share_launches(
+    shapes: list[tuple[int, ...]], steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing: list[tuple[int, ...]] = [()] * steps
+    shared = _run(Muon, shapes, missing)
+    _assert_as_planned(shared, missing)
+    assert all(len(launches) == shared.predicted for launches in shared.launches)
+    assert shared.kernels == pytest.approx(shared.predicted)
+    text = "\n".join(explain.describe_plan(shared.plan))
+    assert f"every step: {shared.predicted} launches" in text and "buckets in lock-step" in text
+    # Products of unequal shapes are one launch, which finds out by itself what a tile belongs to.
+    products = [launch for launch in shared.launches[0] if launch.kernel.startswith("matmul")]
+    assert any(count > 1 and tiles == 0 for count, tiles in (launch.products for launch in products))
+
+    monkeypatch.setattr(CudaTarget, "schedule_pipeline", APART)
+    apart = _run(Muon, shapes, missing)
+    _assert_as_planned(apart, missing)
+    assert shared.predicted < apart.predicted == sum(len(sequence["launches"]) for sequence in apart.plan["sequences"])
+    assert_bitwise(shared.contents, apart.contents)
+
+
+def test_shared_launches_leave_out_what_has_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Single matrices, all of a shape, all but one, and all."""
+    missing: list[Sequence[int]] = [(0,), (1, 3), (0, 1, 2, 3, 4, 6), range(len(UNEQUAL)), ()]
+    shared = _run(Muon, UNEQUAL, missing)
+    _assert_as_planned(shared, missing)
+    assert shared.launches[3] == [] and len(shared.launches[4]) == shared.predicted
+    monkeypatch.setattr(CudaTarget, "schedule_pipeline", APART)
+    assert_bitwise(shared.contents, _run(Muon, UNEQUAL, missing).contents)
+
+
+def test_shared_launches_have_the_same_bits_by_graphs_and_with_delays() -> None:
+    with fake_gpu(seed=3, microseconds=200):
+        by_graphs = train(Muon, parameters(UNEQUAL), 3)
+    with fake_gpu():
+        knobs.cuda.graphs = False
+        one_by_one = train(Muon, parameters(UNEQUAL), 3)
+    assert_bitwise(by_graphs, one_by_one)
 
 
 def test_a_launch_covers_all_matrices_alike() -> None:

@@ -100,7 +100,8 @@ def test_the_plan_means_what_the_module_means(
     for step in range(1, update.period + 1):
         ((symbol, _),) = interpreter.schedule(step)
         expected = interpreter.call(symbol, *values, LR, MU, step)
-        ((bucket,),) = [plan["phases"][step % len(plan["phases"])]]
+        ((group,),) = [plan["phases"][step % len(plan["phases"])]]
+        (bucket,) = group["buckets"]
         replayed = Replay(plan, interpreter, bucket["sequence"], values).run([LR, MU], step)
         for index, (actual, result) in enumerate(zip(replayed, expected, strict=True)):
             assert np.array_equal(actual, result, equal_nan=True), f"result {index} of step {step}"
@@ -217,7 +218,7 @@ def test_an_epilogue_skips_a_rounding(shape: tuple[int, int]) -> None:
 def test_muon_is_planned_for_a_gpu(dtype: str) -> None:
     module = lowered(examples.muon, (320, 200), dtype, "bf16", PER_PASS)
     plan = plan_of(module)
-    assert plan["version"] == 2 and plan["target"] == "cuda"
+    assert plan["version"] == 3 and plan["target"] == "cuda"
     (sequence,) = plan["sequences"]
     kernels = plan["kernels"]
     names = [kernels[launch["kernel"]]["name"] for launch in sequence["launches"]]
@@ -249,7 +250,8 @@ def test_everything_fits_in_one_round_by_default() -> None:
     module = _C.parse(driver.emit(entries).text)
     module.set_cuda_target({})
     module.run_pipeline("kaon-cuda-pipeline")
-    ((bucket,),) = plan_of(module)["phases"]
+    ((group,),) = plan_of(module)["phases"]
+    (bucket,) = group["buckets"]
     assert bucket["concurrent"] * 2 >= len(entries)
 
 

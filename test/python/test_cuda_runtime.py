@@ -75,26 +75,45 @@ def test_phases_and_workspace(driver: _C.CudaDriver, graphs: bool) -> None:
     assert executor.launch_counts() == {"transpose_f32": 24, "descent": 20}
 
 
-def test_buckets_of_one_launch_share_it(fake: fake_cuda.Fake, driver: _C.CudaDriver) -> None:
-    # Four matrices of three shapes; an elementwise kernel without workspace takes them all at once.
-    plan = momentum_plan(SHAPES)
-    model = Model(plan)
-    executor = _C.CudaExecutor(plan, images(), driver, graphs=False)
-    fake.reset_calls()
-    executor.step(1, model.flat(), [[0.25, 0.5]], check_finite=False)
-    executor.synchronize()
-    assert fake.calls("cuLaunchKernel") == 1 == plan.costs[0]["launches"]
-    assert executor.launch_counts() == {"momentum": 4}
+def test_a_group_shares_its_launches(fake: fake_cuda.Fake, driver: _C.CudaDriver) -> None:
+    # Four matrices of three shapes; apart, each shape has launches of its own.
+    for lock_step, predicted in ((False, [3, 9]), (True, [1, 3])):
+        plan = periodic_plan(SHAPES, lock_step=lock_step)
+        assert [cost["launches"] for cost in plan.costs] == predicted
+        model, expected = Model(plan), Model(plan)
+        executor = _C.CudaExecutor(plan, images(), driver, graphs=False)
+        for count in range(1, 5):
+            fake.reset_calls()
+            executor.step(count, model.flat(), [[0.25]], check_finite=False)
+            executor.synchronize()
+            expected.descent_step(0.25)
+            assert fake.calls("cuLaunchKernel") == predicted[count % 2]
+        # The executor counts matrices, however many one launch covers.
+        assert executor.launch_counts() == {"transpose_f32": 16, "descent": 16}
+        assert model.contents() == expected.contents()
 
-    # What goes through the workspace does not, and neither do kernels that differ.
-    plan = periodic_plan(SHAPES)
-    model = Model(plan)
-    executor = _C.CudaExecutor(plan, images(), driver, graphs=False)
-    for count in (1, 2):
-        fake.reset_calls()
-        executor.step(count, model.flat(), [[0.25]], check_finite=False)
-        executor.synchronize()
-        assert fake.calls("cuLaunchKernel") == plan.costs[count % 2]["launches"]
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_groups_without_some_gradients(fake: fake_cuda.Fake, driver: _C.CudaDriver, graphs: bool) -> None:
+    plan = periodic_plan(SHAPES, lock_step=True)
+    model, expected = Model(plan), Model(plan)
+    executor = _C.CudaExecutor(plan, images(), driver, graphs=graphs)
+    everyone = range(len(SHAPES))
+    # One matrix of a shape, a whole shape, all but one matrix, all matrices, none; each on both kinds of steps.
+    for number, skipped in enumerate([(0,), (1,), (0, 1, 2), everyone, ()]):
+        for count in (2 * number + 1, 2 * number + 2):
+            fake.reset_calls()
+            executor.step(count, model.flat(skipped), [[0.25]], check_finite=False)
+            executor.synchronize()
+            expected.descent_step(0.25, skipped)
+            launched = 0 if skipped == everyone else plan.costs[count % 2]["launches"]
+            assert graphs or fake.calls("cuLaunchKernel") == launched
+            assert model.contents() == expected.contents()
+
+
+def test_workspaces_of_a_group_that_overlap_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"phases\[1\]\[0\]\.buckets\[1\]\.workspaceOffset: expects a workspace apart"):
+        periodic_plan(SHAPES, lock_step=True, overlap=256)
 
 
 @pytest.mark.parametrize("graphs", [False, True])
@@ -456,7 +475,7 @@ def test_shared_memory_is_opted_in_to(fake: fake_cuda.Fake, driver: _C.CudaDrive
 
 def test_plans_for_the_other_target(driver: _C.CudaDriver) -> None:
     text = (
-        '{"format": "kaon-step-plan", "version": 2, "target": "cpu", "period": 1, "parameters": [], "scalarSets": [],'
+        '{"format": "kaon-step-plan", "version": 3, "target": "cpu", "period": 1, "parameters": [], "scalarSets": [],'
     )
     plan = _C.StepPlan.from_json(text + '"kernels": [], "sequences": [], "phases": [[]], "workspaceBytes": 0}')
     with pytest.raises(ValueError, match="target: expects a plan for cuda, but got one for cpu"):

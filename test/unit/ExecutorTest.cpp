@@ -331,6 +331,7 @@ TEST_F(ExecutorTest, FindsNonFiniteGradientsOfEveryType) {
     plan.parameters[0].gradType = type;
     // Only the check is run: the phase has an empty sequence.
     plan.sequences[0].launches.clear();
+    plan.phases[0][0].launches.clear();
     std::unique_ptr<Executor> executor = makeExecutor(plan);
     Model model(plan);
     std::vector<uint64_t> storage(77, 0);

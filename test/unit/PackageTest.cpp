@@ -34,7 +34,7 @@ TEST(PackageTest, RunsFromC) {
                         0,
                         0}};
   plan.sequences = {sequence};
-  plan.phases = {{{0, {0}, 1}}};
+  plan.phases = {{plan.alone({0, {0}, 1})}};
 
   std::string path = ::testing::TempDir() + "kaon-package-plan.json";
   std::ofstream(path) << plan.toJson();

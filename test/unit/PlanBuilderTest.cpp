@@ -194,7 +194,7 @@ TEST(PlanBuilderTest, BuildsTheWholePlan) {
   EXPECT_EQ(sequence.workspaceBytes, 60032);
   EXPECT_EQ(plan.workspaceBytes, 2 * 60032);
   EXPECT_EQ(plan.phases,
-            (std::vector<std::vector<runtime::Bucket>>{{{0, {0, 1}, 2}}}));
+            (std::vector<runtime::PhasePlan>{{plan.alone({0, {0, 1}, 2})}}));
 
   std::vector<std::string> names;
   for (const runtime::Launch &launch : sequence.launches) {
@@ -384,9 +384,10 @@ TEST(PlanBuilderTest, PlansEveryPhase) {
 )");
   BuiltPlan built = build(text);
   ASSERT_EQ(built.error, "");
-  EXPECT_EQ(built.plan->phases,
-            (std::vector<std::vector<runtime::Bucket>>{
-                {{0, {0, 1}, 2}}, {{0, {1}, 1}, {0, {0}, 1}}}));
+  EXPECT_EQ(built.plan->phases, (std::vector<runtime::PhasePlan>{
+                                    {built.plan->alone({0, {0, 1}, 2})},
+                                    {built.plan->alone({0, {1}, 1}),
+                                     built.plan->alone({0, {0}, 1})}}));
   EXPECT_EQ(built.plan->sequences.size(), 1u);
 }
 

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <limits>
 #include <string>
+#include <tuple>
 
 using namespace kaon::runtime;
 using namespace kaon::runtime::test;
@@ -75,8 +76,58 @@ StepPlan cudaPlan() {
        390000,
        98304}};
   plan.sequences = {sequence};
-  plan.phases = {{{0, {0}, 1}}};
+  plan.phases = {{plan.alone({0, {0}, 1})}};
   plan.workspaceBytes = sequence.workspaceBytes;
+  return plan;
+}
+
+/// For CUDA: gradients of two shapes are copied to the workspace and taken from
+/// there; those of the second shape are doubled in between. Both run in
+/// lock-step.
+StepPlan groupedPlan() {
+  StepPlan plan;
+  plan.target = Target::Cuda;
+  plan.parameters = {{"a", 3, 4, ElementType::F32, ElementType::F32, {}, 0},
+                     {"b", 5, 6, ElementType::F32, ElementType::F32, {}, 0},
+                     {"c", 5, 6, ElementType::F32, ElementType::F32, {}, 0}};
+  plan.scalarSets = {{{"rate"}}};
+  plan.kernels = {{"copy", Schedule::Elementwise, 256},
+                  {"descent", Schedule::Elementwise, 256},
+                  {"twice", Schedule::Elementwise, 256}};
+  for (auto [rows, cols, name] :
+       {std::tuple(3, 4, "wide"), std::tuple(5, 6, "square")}) {
+    Operand w = operand(BufferKind::Param, rows, cols),
+            g = operand(BufferKind::Grad, rows, cols),
+            u = operand(BufferKind::Workspace, rows, cols);
+    Sequence sequence;
+    sequence.name = name;
+    int32_t rate = sequence.program.argument(0);
+    auto add = [&](int32_t kernel, std::vector<Operand> operands,
+                   std::vector<int32_t> scalars) {
+      auto numInputs = static_cast<int32_t>(operands.size()) - 1;
+      int64_t size = rows * cols;
+      sequence.launches.push_back({kernel,
+                                   std::move(operands),
+                                   numInputs,
+                                   std::move(scalars),
+                                   {rows, cols},
+                                   1,
+                                   cudaElementwiseGrain,
+                                   size,
+                                   8 * size,
+                                   0});
+    };
+    add(0, {g, u}, {});
+    if (rows == 5) {
+      add(2, {u, u}, {});
+    }
+    add(1, {w, u, w}, {rate});
+    sequence.workspaceBytes = 256;
+    plan.sequences.push_back(std::move(sequence));
+  }
+  plan.phases = {{{{{0, {0}, 1, 0}, {1, {1, 2}, 2, 256}},
+                   {{{0, 0}, {1, 0}}, {{1, 1}}, {{0, 1}, {1, 2}}}}}};
+  plan.workspaceBytes = 256 + 2 * 256;
   return plan;
 }
 
@@ -113,8 +164,8 @@ TEST(StepPlanTest, RefusesForeignText) {
   EXPECT_EQ(message("{}"), "format: expects a value, but found none");
   EXPECT_EQ(message(R"({"format": "x"})"),
             "format: expects 'kaon-step-plan', but got 'x'");
-  EXPECT_EQ(message(edited(plan, "\"version\":2", "\"version\":1")),
-            "version: expects 2, but got 1");
+  EXPECT_EQ(message(edited(plan, "\"version\":3", "\"version\":2")),
+            "version: expects 3, but got 2");
   EXPECT_EQ(message(edited(plan, "\"target\":\"cpu\"", "\"target\":\"tpu\"")),
             "target: expects a target, but got \"tpu\"");
   EXPECT_EQ(message(edited(plan, "\"period\":2", "\"period\":3")),
@@ -149,7 +200,7 @@ TEST(StepPlanTest, RefusesForeignText) {
             "sequences[0].scalarProgram[0].value: expects a number, \"inf\", "
             "\"-inf\" or \"nan\", but got \"big\"");
   EXPECT_EQ(message(edited(plan, "\"members\":[0,1,2]", "\"members\":{}")),
-            "phases[0][0].members: expects a list, but got object");
+            "phases[0][0].buckets[0].members: expects a list, but got object");
   EXPECT_EQ(message(edited(plan, "\"name\":\"w0\"", "\"name\":\"\xff\"")),
             "the plan: expects valid JSON, but cannot be parsed");
 }
@@ -176,11 +227,13 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrong) {
        "parameters[2].states[0]: expects 1 or 40 rows and 1 or 70 columns, but "
        "got 40x71"},
       {[](StepPlan &plan) { plan.parameters[1].cols = 71; },
-       "phases[0][0].members[1]: parameter 'w1 \"quoted\" \xc3\xa9' has a "
+       "phases[0][0].buckets[0].members[1]: parameter 'w1 \"quoted\" \xc3\xa9' "
+       "has a "
        "40x71 f32 param, but launch 0 of 'row_step' "
        "expects its operand 0 to be 40x70 f32"},
       {[](StepPlan &plan) { plan.parameters[0].gradType = ElementType::BF16; },
-       "phases[0][0].members[0]: parameter 'w0' has a 40x70 bf16 grad, but "
+       "phases[0][0].buckets[0].members[0]: parameter 'w0' has a 40x70 bf16 "
+       "grad, but "
        "launch 0 of 'row_step' expects its operand "
        "1 to be 40x70 f32"},
       {[](StepPlan &plan) { plan.kernels[1].name = ""; },
@@ -241,7 +294,8 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrong) {
       {[](StepPlan &plan) {
          plan.sequences[0].launches[0].operands[1].kind = BufferKind::State;
        },
-       "phases[0][0].members[0]: launch 0 of 'row_step', operand 1 of "
+       "phases[0][0].buckets[0].members[0]: launch 0 of 'row_step', operand 1 "
+       "of "
        "parameter 'w0': expects a state below 0, but got "
        "0"},
       {[](StepPlan &plan) { plan.sequences[0].launches[0].scalars = {1}; },
@@ -259,25 +313,30 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrong) {
        "sequence's workspace of 22400 bytes, but ends "
        "at 22464"},
       {[](StepPlan &plan) { plan.sequences[0].program.argument(1); },
-       "phases[0][0].members[0]: scalar program of 'row_step' with the scalar "
+       "phases[0][0].buckets[0].members[0]: scalar program of 'row_step' with "
+       "the scalar "
        "set 0 of parameter 'w0': instruction 1: "
        "expects an argument below 1, but got 1"},
       {[](StepPlan &plan) { plan.phases.clear(); },
        "phases: expects at least one phase, but got none"},
-      {[](StepPlan &plan) { plan.phases[1][0].sequence = 2; },
-       "phases[1][0].sequence: expects a sequence below 2, but got 2"},
-      {[](StepPlan &plan) { plan.phases[1][0].concurrent = 4; },
-       "phases[1][0].concurrent: expects between 1 and the bucket's 3 members, "
+      {[](StepPlan &plan) { plan.phases[1][0].buckets[0].sequence = 2; },
+       "phases[1][0].buckets[0].sequence: expects a sequence below 2, but got "
+       "2"},
+      {[](StepPlan &plan) { plan.phases[1][0].buckets[0].concurrent = 4; },
+       "phases[1][0].buckets[0].concurrent: expects between 1 and the bucket's "
+       "3 members, "
        "but got 4"},
-      {[](StepPlan &plan) { plan.phases[1][0].members[2] = 3; },
-       "phases[1][0].members[2]: expects a parameter below 3, but got 3"},
-      {[](StepPlan &plan) { plan.phases[1][0].members[2] = 0; },
-       "phases[1][0].members[2]: expects each parameter once per phase, but "
+      {[](StepPlan &plan) { plan.phases[1][0].buckets[0].members[2] = 3; },
+       "phases[1][0].buckets[0].members[2]: expects a parameter below 3, but "
+       "got 3"},
+      {[](StepPlan &plan) { plan.phases[1][0].buckets[0].members[2] = 0; },
+       "phases[1][0].buckets[0].members[2]: expects each parameter once per "
+       "phase, but "
        "got 'w0' twice"},
-      {[](StepPlan &plan) { plan.phases[1][0].members.pop_back(); },
+      {[](StepPlan &plan) { plan.phases[1][0].buckets[0].members.pop_back(); },
        "phases[1]: expects every parameter in a bucket, but 'w2' is in none"},
       {[](StepPlan &plan) { plan.workspaceBytes += 64; },
-       "workspaceBytes: expects the 44800 bytes that the largest bucket needs, "
+       "workspaceBytes: expects the 44800 bytes that the largest group needs, "
        "but got 44864"},
   };
   ASSERT_EQ(examplePlan().validate().message(), "");
@@ -443,63 +502,132 @@ TEST(StepPlanTest, CountsWork) {
   EXPECT_EQ(plan.cost(1), (Cost{3 * 2 * 2800, 3 * 28 * 2800, 6}));
 }
 
-TEST(StepPlanTest, SharesLaunchesOfBucketsOnCuda) {
-  // Three matrices of two shapes, one launch of an elementwise kernel each.
-  StepPlan plan;
-  plan.parameters = {{"a", 3, 4, ElementType::F32, ElementType::F32, {}, 0},
-                     {"b", 5, 6, ElementType::F32, ElementType::F32, {}, 0},
-                     {"c", 5, 6, ElementType::F32, ElementType::F32, {}, 0}};
-  plan.scalarSets = {{{"rate"}}};
-  plan.kernels = {{"descent", Schedule::Elementwise, 0},
-                  {"ascent", Schedule::Elementwise, 0}};
-  for (auto [rows, cols] : {std::pair(3, 4), std::pair(5, 6)}) {
-    Operand w = operand(BufferKind::Param, rows, cols),
-            g = operand(BufferKind::Grad, rows, cols);
-    Sequence sequence;
-    int32_t rate = sequence.program.argument(0);
-    sequence.launches = {
-        {0, {w, g, w}, 2, {rate}, {rows, cols}, rows, 1, 1, 1, 0}};
-    plan.sequences.push_back(sequence);
-  }
-  plan.phases = {{{0, {0}, 1}, {1, {1, 2}, 2}}};
+TEST(StepPlanTest, CountsSharedLaunchesOnce) {
+  StepPlan plan = groupedPlan();
+  EXPECT_EQ(plan.cost(0), (Cost{24 + 2 * 90, 192 + 2 * 720, 3}));
+  // Apart, each bucket has launches of its own, for each of its rounds.
+  const BucketGroup group = plan.phases[0][0];
+  plan.phases[0] = {plan.alone(group.buckets[0]), plan.alone(group.buckets[1])};
   ASSERT_EQ(plan.validate().message(), "");
-  EXPECT_EQ(plan.cost(0).launches, 2); // On the CPU, shapes are arguments.
-
-  plan.target = Target::Cuda;
-  for (KernelPlan &kernel : plan.kernels) {
-    kernel.threads = 256;
-  }
-  for (Sequence &sequence : plan.sequences) {
-    sequence.launches[0].items = 1;
-    sequence.launches[0].grain = cudaElementwiseGrain;
-  }
-  ASSERT_EQ(plan.validate().message(), "");
-  EXPECT_EQ(plan.cost(0).launches, 1);
-  // One at a time or together, as long as they follow each other.
-  plan.phases[0][1].concurrent = 1;
-  EXPECT_EQ(plan.cost(0).launches, 1);
-
-  Launch &second = plan.sequences[1].launches[0];
-  second.kernel = 1;
-  EXPECT_EQ(plan.cost(0).launches, 2);
-  second.kernel = 0;
-  second.sharedBytes = 1024;
-  EXPECT_EQ(plan.cost(0).launches, 2);
-  second.sharedBytes = 0;
-  // What is computed from the workspace may belong to somebody else by then.
-  second.operands[1] = operand(BufferKind::Workspace, 5, 6);
-  second.operands[1].pitch = 6;
-  EXPECT_EQ(plan.cost(0).launches, 3);
-  second.operands[1] = operand(BufferKind::Grad, 5, 6);
-  // The second launch of a sequence needs what the first has done.
-  plan.sequences[1].launches.push_back(second);
   EXPECT_EQ(plan.cost(0).launches, 5);
+  plan.phases[0][1].buckets[0].concurrent = 1;
+  plan.workspaceBytes = plan.requiredWorkspaceBytes();
+  ASSERT_EQ(plan.validate().message(), "");
+  EXPECT_EQ(plan.cost(0).launches, 8);
+}
+
+TEST(StepPlanTest, KeepsWorkspacesOfAGroupApart) {
+  StepPlan plan = groupedPlan();
+  EXPECT_EQ(plan.requiredWorkspaceBytes(), 256 + 2 * 256);
+  // Which comes first does not matter, nor a gap.
+  plan.phases[0][0].buckets[0].workspaceOffset = 768;
+  plan.phases[0][0].buckets[1].workspaceOffset = 0;
+  plan.workspaceBytes = 1024;
+  EXPECT_EQ(plan.validate().message(), "");
+  plan.phases[0][0].buckets[0].workspaceOffset = 256;
+  EXPECT_EQ(plan.validate().message(),
+            "phases[0][0].buckets[0].workspaceOffset: expects a workspace "
+            "apart from that of bucket 1, which ends at byte 512, but got 256");
+  // Groups run one after the other, so that they may share.
+  plan = groupedPlan();
+  const BucketGroup group = plan.phases[0][0];
+  plan.phases[0] = {plan.alone(group.buckets[0]), plan.alone(group.buckets[1])};
+  plan.phases[0][1].buckets[0].workspaceOffset = 0;
+  plan.workspaceBytes = 512;
+  EXPECT_EQ(plan.validate().message(), "");
+}
+
+TEST(StepPlanTest, NamesTheFieldOfAGroupThatIsWrong) {
+  struct {
+    std::function<void(BucketGroup &)> damage;
+    const char *message;
+  } cases[] = {
+      {[](BucketGroup &group) { group.buckets.clear(); },
+       "buckets: expects at least one bucket, but got 0"},
+      {[](BucketGroup &group) { group.buckets[1].concurrent = 1; },
+       "buckets[1].concurrent: expects all 2 members of a bucket that is in a "
+       "group with others, but got 1"},
+      {[](BucketGroup &group) { group.buckets[1].workspaceOffset = 128; },
+       "buckets[1].workspaceOffset: expects a multiple of 256 bytes, but got "
+       "128"},
+      {[](BucketGroup &group) {
+         group.buckets[1].workspaceOffset = int64_t(1) << 61;
+       },
+       "buckets[1].workspaceOffset: expects at most 1152921504606846976 bytes, "
+       "but got 2305843009213693952"},
+      {[](BucketGroup &group) { group.buckets[1].workspaceOffset = 0; },
+       "buckets[1].workspaceOffset: expects a workspace apart from that of "
+       "bucket 0, which ends at byte 256, but got 0"},
+      {[](BucketGroup &group) { group.launches[1].clear(); },
+       "launches[1]: expects at least one bucket, but got none"},
+      {[](BucketGroup &group) { group.launches[0][1].bucket = 2; },
+       "launches[0][1].bucket: expects a bucket below 2, but got 2"},
+      {[](BucketGroup &group) { group.launches[0][1] = {0, 1}; },
+       "launches[0][1].bucket: expects ascending buckets, but got 0 after 0"},
+      {[](BucketGroup &group) { group.launches[2][1].launch = 3; },
+       "launches[2][1].launch: expects a launch below 3, but got 3"},
+      {[](BucketGroup &group) {
+         std::swap(group.launches[0], group.launches[1]);
+       },
+       "launches[0][0].launch: expects 0, the next one of bucket 1, but got 1"},
+      {[](BucketGroup &group) { group.launches[2].push_back({1, 2}); },
+       "launches[2][2].bucket: expects ascending buckets, but got 1 after 1"},
+      {[](BucketGroup &group) { group.launches.push_back({{0, 1}}); },
+       "launches[3][0].launch: expects 2, the next one of bucket 0, but got 1"},
+      {[](BucketGroup &group) { group.launches[2].pop_back(); },
+       "launches: expects all 3 launches of bucket 1 ('square'), but got 2"},
+      {[](BucketGroup &group) {
+         group.launches = {{{0, 0}, {1, 0}}, {{0, 1}, {1, 1}}, {{1, 2}}};
+       },
+       "launches[1][1].launch: expects a launch of the kernel 'descent', as "
+       "the first part is, but got 'twice'"},
+  };
+  for (const auto &[damage, message] : cases) {
+    StepPlan plan = groupedPlan();
+    damage(plan.phases[0][0]);
+    EXPECT_EQ(plan.validate().message(), concat("phases[0][0].", message));
+    EXPECT_FALSE(StepPlan::fromJson(plan.toJson()).ok()) << message;
+  }
+}
+
+TEST(StepPlanTest, RunsBucketsOneByOneOnTheCpu) {
+  StepPlan plan = MomentumPlan().add("w", 3, 4).add("v", 5, 6).plan;
+  ASSERT_EQ(plan.phases[0].size(), 2u);
+  EXPECT_EQ(plan.cost(0).launches, 2);
+  BucketGroup &group = plan.phases[0][0];
+  group.buckets.push_back(plan.phases[0][1].buckets[0]);
+  group.launches = {{{0, 0}, {1, 0}}};
+  plan.phases[0].pop_back();
+  EXPECT_EQ(plan.validate().message(),
+            "phases[0][0].buckets: expects one bucket on the target cpu, but "
+            "got 2");
+}
+
+TEST(StepPlanTest, SurvivesJsonWithGroups) {
+  StepPlan plan = groupedPlan();
+  ASSERT_EQ(plan.validate().message(), "");
+  std::string text = plan.toJson();
+  Result<StepPlan> read = StepPlan::fromJson(text);
+  ASSERT_EQ(read.status().message(), "");
+  EXPECT_TRUE(*read == plan);
+  EXPECT_EQ(read->toJson(), text);
+  auto message = [&](const std::string &from, const std::string &to) {
+    return StepPlan::fromJson(edited(plan, from, to)).status().message();
+  };
+  EXPECT_EQ(message("{\"bucket\":0,\"launch\":0}", "{\"bucket\":0}"),
+            "phases[0][0].launches[0][0].launch: expects a value, but found "
+            "none");
+  EXPECT_EQ(message("[{\"bucket\":1,\"launch\":1}]", "1"),
+            "phases[0][0].launches[1]: expects a list, but got 1");
+  EXPECT_EQ(message(",\"workspaceOffset\":256", ""),
+            "phases[0][0].buckets[1].workspaceOffset: expects a value, but "
+            "found none");
 }
 
 TEST(StepPlanTest, PrintsForPeople) {
   EXPECT_EQ(
       MomentumPlan().add("w", 300, 400).add("v", 300, 400).plan.print(),
-      R"(step plan version 2 for cpu, period 1, 2 parameters, 1 kernels, 0 B workspace
+      R"(step plan version 3 for cpu, period 1, 2 parameters, 1 kernels, 0 B workspace
 scalar set 0: lr mu
 parameter 0 "w": 300x400 f32, gradient f32, scalar set 0, state m: 300x400 f32
 parameter 1 "v": 300x400 f32, gradient f32, scalar set 0, state m: 300x400 f32
@@ -517,7 +645,7 @@ phase 0: 960 kFLOP, 4.8 MB, 1 launches
 TEST(StepPlanTest, PrintsBlocksForCuda) {
   EXPECT_EQ(
       cudaPlan().print(),
-      R"(step plan version 2 for cuda, period 1, 1 parameters, 3 kernels, 226 kB workspace
+      R"(step plan version 3 for cuda, period 1, 1 parameters, 3 kernels, 226 kB workspace
 scalar set 0: rate
 parameter 0 "w": 300x70 f32, gradient f32, scalar set 0
 sequence 0 @muon: 3 launches, 226 kB workspace
@@ -528,5 +656,20 @@ sequence 0 @muon: 3 launches, 226 kB workspace
   launch matmul @matmul_bf16_update [300x70x300] (workspace+43264: 300x300xbf16 pitch 304, workspace+0: 300x70xbf16 pitch 72) -> (param: 300x70xf32) scalars(%1, %0) items 3 grain 1, 256 threads, 98.3 kB shared, 12.6 MFLOP, 390 kB
 phase 0: 18.9 MFLOP, 780 kB, 3 launches
   bucket @muon concurrent 1 parameters [0]
+)");
+}
+
+TEST(StepPlanTest, PrintsGroups) {
+  std::string text = groupedPlan().print();
+  size_t phase = text.find("phase 0: ");
+  ASSERT_NE(phase, std::string::npos);
+  EXPECT_EQ(text.substr(phase),
+            R"(phase 0: 204 FLOP, 1.63 kB, 3 launches
+  group of 2 buckets, 3 launches
+    bucket @wide concurrent 1 parameters [0] workspace+0
+    bucket @square concurrent 2 parameters [1, 2] workspace+256
+    launch @copy: bucket 0 launch 0, bucket 1 launch 0
+    launch @twice: bucket 1 launch 1
+    launch @descent: bucket 0 launch 1, bucket 1 launch 2
 )");
 }

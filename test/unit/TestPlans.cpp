@@ -126,7 +126,8 @@ MomentumPlan &MomentumPlan::add(std::string name, int64_t rows, int64_t cols,
                              scalarSet});
 
   std::string sequenceName = concat("momentum_", rows, "x", cols);
-  for (Bucket &bucket : plan.phases[0]) {
+  for (BucketGroup &group : plan.phases[0]) {
+    Bucket &bucket = group.buckets[0];
     if (plan.sequences[bucket.sequence].name == sequenceName) {
       bucket.members.push_back(index);
       ++bucket.concurrent;
@@ -151,8 +152,8 @@ MomentumPlan &MomentumPlan::add(std::string name, int64_t rows, int64_t cols,
   launch.grain = 1;
   launch.flops = 4 * rows * cols;
   launch.bytes = 20 * rows * cols;
-  plan.phases[0].push_back(
-      {static_cast<int32_t>(plan.sequences.size()) - 1, {index}, 1});
+  plan.phases[0].push_back(plan.alone(
+      {static_cast<int32_t>(plan.sequences.size()) - 1, {index}, 1}));
   return *this;
 }
 
@@ -218,9 +219,9 @@ StepPlan kaon::runtime::test::periodicPlan(int64_t rows, int64_t cols,
   odd.workspaceBytes = 2 * bytes;
   plan.sequences = {even, odd};
   bucket.sequence = 0;
-  plan.phases.push_back({bucket});
+  plan.phases.push_back({plan.alone(bucket)});
   bucket.sequence = 1;
-  plan.phases.push_back({bucket});
+  plan.phases.push_back({plan.alone(bucket)});
   plan.workspaceBytes = 2 * bytes * concurrent;
   return plan;
 }

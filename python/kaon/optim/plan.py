@@ -200,7 +200,7 @@ _ELEMENT_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
 def _largest_bucket_bytes(plan: dict[str, Any]) -> int:
     """The most parameter bytes that one bucket of any phase holds."""
     sizes = [matrix["rows"] * matrix["cols"] * _ELEMENT_BYTES[matrix["paramType"]] for matrix in plan["parameters"]]
-    buckets = (bucket for phase in plan["phases"] for bucket in phase)
+    buckets = (bucket for phase in plan["phases"] for group in phase for bucket in group["buckets"])
     return max((sum(sizes[member] for member in bucket["members"]) for bucket in buckets), default=0)
 
 
@@ -217,8 +217,8 @@ def _matrix_costs(plan: dict[str, Any]) -> list[_MatrixCost]:
     kernels: list[dict[str, None]] = [{} for _ in plan["parameters"]]
     flops = [0.0] * len(kernels)
     moved = [0.0] * len(kernels)
-    for buckets in plan["phases"]:
-        for bucket in buckets:
+    for phase in plan["phases"]:
+        for bucket in (bucket for group in phase for bucket in group["buckets"]):
             launches = plan["sequences"][bucket["sequence"]]["launches"]
             for member in bucket["members"]:
                 kernels[member].update((names[launch["kernel"]], None) for launch in launches)
@@ -236,14 +236,14 @@ def _kernel_costs(plan: dict[str, Any]) -> list[PlanKernel]:
     count = len(plan["kernels"])
     members: list[set[int]] = [set() for _ in range(count)]
     launches, flops, moved = [0] * count, [0.0] * count, [0.0] * count
-    for buckets in plan["phases"]:
-        for bucket in buckets:
+    for group in (group for phase in plan["phases"] for group in phase):
+        for bucket in group["buckets"]:
             for launch in plan["sequences"][bucket["sequence"]]["launches"]:
                 kernel, matrices = launch["kernel"], len(bucket["members"])
                 members[kernel].update(bucket["members"])
                 flops[kernel] += launch["flops"] * matrices
                 moved[kernel] += launch["bytes"] * matrices
-        for kernel, number in _launches(plan, buckets):
+        for kernel, number in _launches(plan, group):
             launches[kernel] += number
     period = max(len(plan["phases"]), 1)
     return [
@@ -259,24 +259,14 @@ def _kernel_costs(plan: dict[str, Any]) -> list[PlanKernel]:
     ]
 
 
-def _launches(plan: dict[str, Any], buckets: Sequence[dict[str, Any]]) -> Iterator[tuple[int, int]]:
-    """Kernels of a phase, and how often each launch of them occurs: on the CPU once for each matrix, on a GPU once for
-    those that run together, which neighbouring buckets with nothing but this launch do as well."""
-    previous: Any = None
-    for bucket in buckets:
-        sequence = plan["sequences"][bucket["sequence"]]["launches"]
-        together = 1 if plan["target"] == "cpu" else bucket["concurrent"]
-        groups = math.ceil(len(bucket["members"]) / together)
-        alone = None
-        if plan["target"] == "cuda" and len(sequence) == 1:
-            (launch,) = sequence
-            if all(operand["kind"] != "workspace" for operand in launch["operands"]):
-                alone = launch["kernel"], launch["sharedBytes"]
-        if alone is not None:
-            groups = 0 if alone == previous else 1
-        for launch in sequence:
-            yield launch["kernel"], groups
-        previous = alone
+def _launches(plan: dict[str, Any], group: dict[str, Any]) -> Iterator[tuple[int, int]]:
+    """The kernel of each launch of a group, and how often it occurs: on the CPU once for each matrix, on a GPU once
+    for all that run together."""
+    for parts in group["launches"]:
+        first = group["buckets"][parts[0]["bucket"]]
+        kernel = plan["sequences"][first["sequence"]]["launches"][parts[0]["launch"]]["kernel"]
+        together = 1 if plan["target"] == "cpu" else first["concurrent"]
+        yield kernel, math.ceil(len(first["members"]) / together)
 
 
 def _joined(known: PlanKernel | None, other: PlanKernel) -> PlanKernel:

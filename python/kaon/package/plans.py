@@ -70,6 +70,6 @@ def arrange(plan_json: str, order: Sequence[int], entries: Sequence[MatrixEntry]
     plan["scalarSets"] = [names[index] for index in range(len(names))]
     new = {position: index for index, position in enumerate(order)}
     for phase in plan["phases"]:
-        for bucket in phase:
+        for bucket in (bucket for group in phase for bucket in group["buckets"]):
             bucket["members"] = [new[member] for member in bucket["members"]]
     return json.dumps(plan)

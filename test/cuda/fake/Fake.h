@@ -213,6 +213,8 @@ struct State {
   uint64_t numStreams = 0;
 
   std::map<std::string, int64_t, std::less<>> calls;
+  bool notesLaunches = false;
+  std::string launches; // a line for each
   std::map<std::string, Failure, std::less<>> failures;
   std::set<std::string, std::less<>> hidden;
 

@@ -54,6 +54,13 @@ KAON_FAKE_EXPORT void kaon_fake_cuda_hide(const char *function, int hidden);
 KAON_FAKE_EXPORT int64_t kaon_fake_cuda_calls(const char *function);
 KAON_FAKE_EXPORT void kaon_fake_cuda_reset_calls(void);
 
+/* Notes kernels that are launched one by one, from none on, or stops it. */
+KAON_FAKE_EXPORT void kaon_fake_cuda_record_launches(int on);
+/* Length of the notes, and the notes, cut off at `bytes`: a line with the name
+ * of the kernel, its blocks and the bytes of its first argument in hexadecimal
+ * digits for each launch, in order. */
+KAON_FAKE_EXPORT int64_t kaon_fake_cuda_launches(char *text, size_t bytes);
+
 /* Number of faults since the last call; the text of all of them, cut off at
  * `bytes`. Waits for all streams. The device works again afterwards. */
 KAON_FAKE_EXPORT int64_t kaon_fake_cuda_take_faults(char *text, size_t bytes);

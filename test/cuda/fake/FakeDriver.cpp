@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iomanip>
 #include <utility>
 
 using namespace kaon::fake;
@@ -696,6 +697,21 @@ Code functionSetAttribute(cuda::Function handle,
   return Code::Success;
 }
 
+/// Adds a line to the notes, if they are wanted.
+void noteLaunch(const FakeLaunch &launch) {
+  State &fake = state();
+  if (!fake.notesLaunches) {
+    return;
+  }
+  std::ostringstream line;
+  line << launch.function->name << ' ' << launch.blocks << ' ' << std::hex
+       << std::setfill('0');
+  for (std::byte byte : launch.arguments.front()) {
+    line << std::setw(2) << static_cast<unsigned>(byte);
+  }
+  fake.launches += line.str() + "\n";
+}
+
 Code launchKernel(cuda::Function function, unsigned gridX, unsigned gridY,
                   unsigned gridZ, unsigned blockX, unsigned blockY,
                   unsigned blockZ, unsigned sharedBytes, cuda::Stream handle,
@@ -719,6 +735,7 @@ Code launchKernel(cuda::Function function, unsigned gridX, unsigned gridY,
   if (launch.function->module->device != stream->device) {
     return fault(Code::InvalidContext, "launches a kernel of another context");
   }
+  noteLaunch(launch);
   ++launch.function->module->pending;
   stream->enqueue([launch = std::move(launch)] { launch.run(); });
   return Code::Success;
@@ -1003,6 +1020,27 @@ static std::vector<FakeStream *> allStreams() {
   return streams;
 }
 
+/// Copies as much of a text as there is room for.
+static void copyText(const std::string &from, char *text, size_t bytes) {
+  if (bytes > 0) {
+    size_t length = std::min(from.size(), bytes - 1);
+    std::memcpy(text, from.data(), length);
+    text[length] = '\0';
+  }
+}
+
+void kaon_fake_cuda_record_launches(int on) {
+  Lock lock(state().mutex);
+  state().notesLaunches = on != 0;
+  state().launches.clear();
+}
+
+int64_t kaon_fake_cuda_launches(char *text, size_t bytes) {
+  Lock lock(state().mutex);
+  copyText(state().launches, text, bytes);
+  return static_cast<int64_t>(state().launches.size());
+}
+
 int64_t kaon_fake_cuda_take_faults(char *text, size_t bytes) {
   for (FakeStream *stream : allStreams()) {
     stream->synchronize();
@@ -1013,11 +1051,7 @@ int64_t kaon_fake_cuda_take_faults(char *text, size_t bytes) {
   for (const std::string &one : taken) {
     joined += one + "\n";
   }
-  if (bytes > 0) {
-    size_t length = std::min(joined.size(), bytes - 1);
-    std::memcpy(text, joined.data(), length);
-    text[length] = '\0';
-  }
+  copyText(joined, text, bytes);
   return static_cast<int64_t>(taken.size());
 }
 

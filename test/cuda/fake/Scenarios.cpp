@@ -124,12 +124,13 @@ static constexpr Shape momentumShapes[] = {{3, 70}, {1, 9001}};
 static constexpr Shape detourShapes[] = {{3, 70}, {40, 5}};
 static constexpr int32_t matricesPerShape = hasThreadSanitizer ? 1 : 2;
 
-/// Parameters of each shape, in a bucket for each.
+/// Parameters of each shape, in a bucket for each, and the buckets in a group.
 static StepPlan basePlan(std::span<const Shape> shapes,
                          std::vector<StatePlan> states) {
   StepPlan plan;
   plan.target = Target::Cuda;
   plan.phases.resize(1);
+  BucketGroup &group = plan.phases[0].emplace_back();
   for (auto [rows, cols] : shapes) {
     for (StatePlan &state : states) {
       state.rows = rows;
@@ -142,10 +143,26 @@ static StepPlan basePlan(std::span<const Shape> shapes,
       plan.parameters.push_back({concat("w", i), rows, cols, ElementType::F32,
                                  ElementType::F32, states, 0});
     }
-    plan.phases[0].push_back({static_cast<int32_t>(plan.phases[0].size()),
-                              members, matricesPerShape});
+    group.buckets.push_back({static_cast<int32_t>(group.buckets.size()),
+                             members, matricesPerShape});
   }
   return plan;
+}
+
+/// Has all buckets take part in every launch, with workspaces of their own.
+static void runInLockStep(StepPlan &plan) {
+  BucketGroup &group = plan.phases[0][0];
+  for (Bucket &bucket : group.buckets) {
+    bucket.workspaceOffset = plan.workspaceBytes;
+    plan.workspaceBytes += plan.slotBytes(bucket);
+  }
+  size_t numLaunches = plan.sequences[0].launches.size();
+  for (size_t i = 0; i < numLaunches; ++i) {
+    std::vector<LaunchPart> &parts = group.launches.emplace_back();
+    for (size_t j = 0; j < group.buckets.size(); ++j) {
+      parts.push_back({static_cast<int32_t>(j), static_cast<int32_t>(i)});
+    }
+  }
 }
 
 StepPlan momentumPlan() {
@@ -162,6 +179,7 @@ StepPlan momentumPlan() {
     sequence.launches = {elementwise(0, {w, g, m, w, m}, 3, {rate, mu})};
     plan.sequences.push_back(sequence);
   }
+  runInLockStep(plan);
   return plan;
 }
 
@@ -183,7 +201,7 @@ StepPlan detourPlan() {
     sequence.workspaceBytes = 2 * bytes;
     plan.sequences.push_back(sequence);
   }
-  plan.workspaceBytes = plan.requiredWorkspaceBytes();
+  runInLockStep(plan);
   return plan;
 }
 

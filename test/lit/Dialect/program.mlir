@@ -87,8 +87,10 @@ kaon.program @unsplit {
 // CHECK-NEXT:      kaon.bucket @muon.1 parameters [1] concurrent 1
 // CHECK-NEXT:    }
 // CHECK-NEXT:    kaon.phase 1 {
-// CHECK-NEXT:      kaon.bucket @muon.1 parameters [0] concurrent 1
-// CHECK-NEXT:      kaon.bucket @muon parameters [1, 2] concurrent 1
+// CHECK-NEXT:      kaon.group launches {{\[}}[0, 1], [1]] {
+// CHECK-NEXT:        kaon.bucket @muon.1 parameters [0] concurrent 1
+// CHECK-NEXT:        kaon.bucket @muon parameters [1, 2] concurrent 2
+// CHECK-NEXT:      }
 // CHECK-NEXT:    }
 kaon.program @split period 2 {
   kaon.parameter [@muon, @muon.1] "a" scalars 1 phase 0
@@ -99,8 +101,10 @@ kaon.program @split period 2 {
     kaon.bucket @muon.1 parameters [1] concurrent 1
   }
   kaon.phase 1 {
-    kaon.bucket @muon.1 parameters [0] concurrent 1
-    kaon.bucket @muon parameters [1, 2] concurrent 1
+    kaon.group launches [[0, 1], [1]] {
+      kaon.bucket @muon.1 parameters [0] concurrent 1
+      kaon.bucket @muon parameters [1, 2] concurrent 2
+    }
   }
 }
 

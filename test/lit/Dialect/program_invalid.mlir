@@ -321,3 +321,167 @@ kaon.program @p {
     kaon.bucket @v parameters [0] concurrent 1
   }
 }
+
+// -----
+
+func.func @u(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+             %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
+  return %w : tensor<4x6xf32>
+}
+kaon.program @p {
+  kaon.parameter @u "a" scalars 0 phase 0
+  kaon.parameter @u "b" scalars 0 phase 0
+  kaon.phase 0 {
+    // expected-error @below {{expects at least 2 buckets, but got 1}}
+    kaon.group launches [[0]] {
+      kaon.bucket @u parameters [0, 1] concurrent 2
+    }
+  }
+}
+
+// -----
+
+func.func @u(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+             %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
+  return %w : tensor<4x6xf32>
+}
+kaon.program @p {
+  kaon.parameter @u "a" scalars 0 phase 0
+  kaon.parameter @u "b" scalars 0 phase 0
+  kaon.phase 0 {
+    // expected-error @below {{expects launches of at least 1 bucket, but #1 has none}}
+    kaon.group launches [[0, 1], []] {
+      kaon.bucket @u parameters [0] concurrent 1
+      kaon.bucket @u parameters [1] concurrent 1
+    }
+  }
+}
+
+// -----
+
+func.func @u(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+             %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
+  return %w : tensor<4x6xf32>
+}
+kaon.program @p {
+  kaon.parameter @u "a" scalars 0 phase 0
+  kaon.parameter @u "b" scalars 0 phase 0
+  kaon.phase 0 {
+    // expected-error @below {{expects buckets in [0, 2), but launch #0 has 2}}
+    kaon.group launches [[0, 2]] {
+      kaon.bucket @u parameters [0] concurrent 1
+      kaon.bucket @u parameters [1] concurrent 1
+    }
+  }
+}
+
+// -----
+
+func.func @u(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+             %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
+  return %w : tensor<4x6xf32>
+}
+kaon.program @p {
+  kaon.parameter @u "a" scalars 0 phase 0
+  kaon.parameter @u "b" scalars 0 phase 0
+  kaon.phase 0 {
+    // expected-error @below {{expects buckets in [0, 2), but launch #1 has -1}}
+    kaon.group launches [[0], [-1]] {
+      kaon.bucket @u parameters [0] concurrent 1
+      kaon.bucket @u parameters [1] concurrent 1
+    }
+  }
+}
+
+// -----
+
+func.func @u(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+             %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
+  return %w : tensor<4x6xf32>
+}
+kaon.program @p {
+  kaon.parameter @u "a" scalars 0 phase 0
+  kaon.parameter @u "b" scalars 0 phase 0
+  kaon.phase 0 {
+    // expected-error @below {{expects ascending buckets, but in launch #0 0 follows 1}}
+    kaon.group launches [[1, 0]] {
+      kaon.bucket @u parameters [0] concurrent 1
+      kaon.bucket @u parameters [1] concurrent 1
+    }
+  }
+}
+
+// -----
+
+func.func @u(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+             %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
+  return %w : tensor<4x6xf32>
+}
+kaon.program @p {
+  kaon.parameter @u "a" scalars 0 phase 0
+  kaon.parameter @u "b" scalars 0 phase 0
+  kaon.phase 0 {
+    // expected-error @below {{expects ascending buckets, but in launch #1 1 follows 1}}
+    kaon.group launches [[0], [1, 1]] {
+      kaon.bucket @u parameters [0] concurrent 1
+      kaon.bucket @u parameters [1] concurrent 1
+    }
+  }
+}
+
+// -----
+
+func.func @u(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+             %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
+  return %w : tensor<4x6xf32>
+}
+kaon.program @p {
+  kaon.parameter @u "a" scalars 0 phase 0
+  kaon.parameter @u "b" scalars 0 phase 0
+  kaon.parameter @u "c" scalars 0 phase 0
+  kaon.phase 0 {
+    kaon.group launches [[0, 1]] {
+      kaon.bucket @u parameters [0] concurrent 1
+      // expected-error @below {{expects all 2 parameters of a bucket of a group in flight, but got 1}}
+      kaon.bucket @u parameters [1, 2] concurrent 1
+    }
+  }
+}
+
+// -----
+
+func.func @u(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+             %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
+  return %w : tensor<4x6xf32>
+}
+kaon.program @p {
+  kaon.parameter @u "a" scalars 0 phase 0
+  kaon.parameter @u "b" scalars 0 phase 0
+  kaon.phase 0 {
+    kaon.group launches [[0, 1]] {
+      kaon.bucket @u parameters [0, 1] concurrent 2
+      // expected-error @below {{'arith.constant' op cannot be part of a group; expects kaon.bucket}}
+      %c = arith.constant 1 : i64
+    }
+  }
+}
+
+// -----
+
+func.func @u(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+             %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
+  return %w : tensor<4x6xf32>
+}
+kaon.program @p {
+  kaon.parameter @u "a" scalars 0 phase 0
+  kaon.parameter @u "b" scalars 0 phase 0
+  kaon.phase 0 {
+    kaon.bucket @u parameters [0] concurrent 1
+    kaon.group launches [[0, 1]] {
+      // expected-note @below {{the other bucket}}
+      kaon.bucket @u parameters [1] concurrent 1
+      // expected-error @below {{handles parameter 1, which another bucket of phase 0 handles}}
+      kaon.bucket @u parameters [1] concurrent 1
+    }
+  }
+}
