@@ -163,7 +163,7 @@ def host_time(directory: Path, device: Device, workload: Workload) -> dict[str, 
     stream = 0 if device.is_fake else int(torch.cuda.current_stream(device.torch).cuda_stream)
 
     def replay() -> None:
-        executor.step(2, program._flat, program._scalars, False, stream)
+        executor.step_with(2, program.inputs, False, stream)
 
     calls = 3 if device.is_fake else 50
     medians = {}

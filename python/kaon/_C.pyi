@@ -231,6 +231,61 @@ class StepPlan:
 def build_plan(module: Module) -> StepPlan:
     """The plan of a memory-planned module. Kernels are referred to by name."""
 
+class StepInputs:
+    """The addresses, strides and scalars of steps, and how the tensors were that they are of.
+
+    A row is a parameter with its gradient and states. Keeps no tensor alive: they are handed in as entries,
+    ``(parameter, its states, whether they count updates, then name and tensor of each state)``.
+    """
+
+    def __init__(self, tensor_type: type, exchange: object | None) -> None:
+        """``exchange`` is torch's ``__dlpack_c_exchange_api__``; without it tensors are read by their attributes."""
+
+    @property
+    def uses_exchange(self) -> bool: ...
+    def add(self, matrices: int, states: int) -> int:
+        """Add a row; returns its number."""
+
+    def place(self, row: int, matrix: int, operand: int, address: int, stride: int) -> None:
+        """Say where a matrix of an operand lies: 0 is the parameter, 1 the gradient, then come the states."""
+
+    def add_scalars(self, values: int, count: int, counting_row: int = -1) -> None:
+        """Add a scalar set with the ``count`` values numbered ``values``, after the number of this update of
+        ``counting_row``, if that is not -1."""
+
+    def set_values(self, values: int, numbers: Sequence[float]) -> None:
+        """Give the values numbered ``values`` to the sets that have them; raises ValueError for another number."""
+
+    def compare(self, entries: list[tuple[Any, ...]], states: Mapping[Any, Any]) -> list[int]:
+        """Compare every row with what it was when it was accepted, and its states with the optimizer's ``states``.
+
+        An address that changed is corrected. Returns the rows that have anything else, or of which torch does not say.
+        """
+
+    def accept(self, row: int, entry: tuple[Any, ...], in_place: bool) -> None:
+        """Take a row with a gradient for what it is now; ``in_place``: whether the gradient is read where it is."""
+
+    def clear(self, row: int) -> None:
+        """A row without a gradient, which a step leaves alone."""
+
+    def count_updates(self, entries: list[tuple[Any, ...]]) -> None:
+        """Add one to the count of every row with a gradient that has one."""
+
+    def addresses(self) -> list[int]:
+        """Address and stride of each operand of each matrix, as :meth:`Executor.step` takes them."""
+
+    def scalars(self) -> list[list[float]]:
+        """The values of each scalar set."""
+
+def has_same_items(dict: Mapping[Any, Any], snapshot: tuple[Any, ...]) -> bool:
+    """Whether a dict has the very items of ``(key, value, ...)``, in that order; the value ``...`` stands for any."""
+
+def has_same_objects(sequence: Sequence[Any], objects: tuple[Any, ...]) -> bool:
+    """Whether a sequence has the very objects of a tuple, in that order."""
+
+def any_to_update(tensors: tuple[Any, ...]) -> bool:
+    """Whether any of the tensors requires a gradient and has one."""
+
 class Executor:
     """Replays a plan. Allocates its workspace and starts the process's worker threads when it is made."""
 
@@ -242,6 +297,9 @@ class Executor:
         self, step: int, parameters: Sequence[int], scalars: Sequence[Sequence[float]], check_finite: bool = True
     ) -> int:
         """Run one step; see :meth:`kaon.driver.CompiledProgram.step`. Releases the interpreter lock."""
+
+    def step_with(self, step: int, inputs: StepInputs, check_finite: bool = True) -> int:
+        """As :meth:`step`, on addresses and scalars kept from one step to the next."""
 
     @property
     def plan(self) -> StepPlan: ...
@@ -315,6 +373,9 @@ class CudaExecutor:
         Returns before the work is done; only ``check_finite`` waits for the stream. A failure of the device may be
         raised by a later step.
         """
+
+    def step_with(self, step: int, inputs: StepInputs, check_finite: bool = True, stream: int = 0) -> int:
+        """As :meth:`step`, on addresses and scalars kept from one step to the next."""
 
     def synchronize(self) -> None:
         """Wait until all steps are done."""

@@ -109,7 +109,14 @@ class CudaProgram(CompiledProgram):
 
         Returns before the step is done, unless the placement says to wait or gradients are checked.
         """
-        bad = int(self.executor.step(step, parameters, scalars, check_finite, self.placement.stream()))
+        return self._waited(self.executor.step(step, parameters, scalars, check_finite, self.placement.stream()))
+
+    def step_with(self, step: int, inputs: _C.StepInputs, check_finite: bool = True) -> int:
+        """As :meth:`step`, on addresses and scalars that the extension keeps from one step to the next."""
+        return self._waited(self.executor.step_with(step, inputs, check_finite, self.placement.stream()))
+
+    def _waited(self, bad: int) -> int:
+        """The number of bad gradients that a step found, when the step is as far as the placement wants it."""
         if self.placement.wait:
             self.executor.synchronize()
         return bad

@@ -12,6 +12,7 @@ from kaon.target import Statistics
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from kaon import _C
     from kaon.interpreter import Interpreter
 
 
@@ -52,6 +53,10 @@ class InterpretedProgram:
                 for target, result in zip([values[0], *values[2:]], results, strict=True):
                     target.write(result)
         return 0
+
+    def step_with(self, step: int, inputs: _C.StepInputs, check_finite: bool = True) -> int:
+        """As :meth:`CompiledProgram.step_with`."""
+        return self.step(step, inputs.addresses(), inputs.scalars(), check_finite)
 
     def _matrices(self, parameters: Sequence[int]) -> list[list[_Memory]]:
         """Per matrix: parameter, gradient and states."""

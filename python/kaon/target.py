@@ -115,6 +115,10 @@ class CompiledProgram:
         """
         return int(self.executor.step(step, parameters, scalars, check_finite))
 
+    def step_with(self, step: int, inputs: _C.StepInputs, check_finite: bool = True) -> int:
+        """As :meth:`step`, on addresses and scalars that the extension keeps from one step to the next."""
+        return int(self.executor.step_with(step, inputs, check_finite))
+
 
 class Target(Protocol):
     """Something that programs are compiled for."""

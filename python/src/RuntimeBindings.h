@@ -8,6 +8,7 @@
 #ifndef KAON_PYTHON_SRC_RUNTIMEBINDINGS_H
 #define KAON_PYTHON_SRC_RUNTIMEBINDINGS_H
 
+#include "python/src/StepInputs.h"
 #include "runtime/Executor.h"
 #include "runtime/KernelTable.h"
 #include "runtime/Status.h"
@@ -44,14 +45,17 @@ class StepArguments {
 public:
   StepArguments(int64_t count, const pybind11::sequence &parameters,
                 const pybind11::sequence &scalars, bool checkFinite);
+  StepArguments(int64_t count, const StepInputs &inputs, bool checkFinite);
   StepArguments(const StepArguments &) = delete;
   StepArguments &operator=(const StepArguments &) = delete;
 
   const KaonStep &step() const { return arguments; }
 
 private:
+  void point(int64_t count, bool checkFinite);
+
   std::vector<KaonBuffer> buffers;
-  std::vector<std::vector<double>> values;
+  std::vector<std::vector<double>> values; // or all in one
   std::vector<KaonScalars> sets;
   KaonStep arguments;
 };
@@ -66,6 +70,7 @@ makeHostExecutor(const runtime::StepPlan &plan,
 
 void bindRuntime(pybind11::module_ &m);
 void bindCudaRuntime(pybind11::module_ &m);
+void bindStepInputs(pybind11::module_ &m);
 
 } // namespace kaon::python
 

@@ -133,6 +133,15 @@ static int64_t cudaStep(const CudaExecutor &executor, int64_t count,
       executor->step(arguments.step(), reinterpret_cast<void *>(stream)));
 }
 
+static int64_t cudaStepWith(const CudaExecutor &executor, int64_t count,
+                            const StepInputs &inputs, bool checkFinite,
+                            uintptr_t stream) {
+  StepArguments arguments(count, inputs, checkFinite);
+  py::gil_scoped_release release;
+  return unwrap(
+      executor->step(arguments.step(), reinterpret_cast<void *>(stream)));
+}
+
 void bindCudaRuntime(py::module_ &m) {
   cudaError = PyErr_NewExceptionWithDoc(
       "kaon._C.CudaError", "A GPU or its driver is not there or failed.",
@@ -186,6 +195,9 @@ void bindCudaRuntime(py::module_ &m) {
            "As Executor.step, on a CUDA stream, given by its handle. Returns "
            "before the work is done; only `check_finite` waits for the "
            "stream. A failure of the device may be raised by a later step.")
+      .def("step_with", &cudaStepWith, py::arg("step"), py::arg("inputs"),
+           py::arg("check_finite") = true, py::arg("stream") = 0,
+           "As step, on the addresses and scalars of StepInputs.")
       .def(
           "synchronize",
           [](const CudaExecutor &self) { check(self->synchronize()); },

@@ -23,6 +23,7 @@ static void bindCompiler(pybind11::module_ &m) {
 
 PYBIND11_MODULE(_C, m) {
   m.doc() = "Kaon's compiler and runtime.";
+  kaon::python::bindStepInputs(m);
   kaon::python::bindRuntime(m);
   kaon::python::bindCudaRuntime(m);
 #ifdef KAON_HAS_COMPILER

@@ -92,6 +92,17 @@ StepArguments::StepArguments(int64_t count, const py::sequence &parameters,
     sets.push_back(
         {values.back().data(), static_cast<int64_t>(values.back().size())});
   }
+  point(count, checkFinite);
+}
+
+StepArguments::StepArguments(int64_t count, const StepInputs &inputs,
+                             bool checkFinite)
+    : buffers(inputs.copyBuffers()), values{inputs.copyScalars()},
+      sets(inputs.setsIn(values.front())) {
+  point(count, checkFinite);
+}
+
+void StepArguments::point(int64_t count, bool checkFinite) {
   arguments = {count,
                buffers.data(),
                static_cast<int64_t>(buffers.size()),
@@ -104,6 +115,13 @@ static int64_t step(Executor &executor, int64_t count,
                     const py::sequence &parameters, const py::sequence &scalars,
                     bool checkFinite) {
   StepArguments arguments(count, parameters, scalars, checkFinite);
+  py::gil_scoped_release release;
+  return unwrap(executor.step(arguments.step()));
+}
+
+static int64_t stepWith(Executor &executor, int64_t count,
+                        const StepInputs &inputs, bool checkFinite) {
+  StepArguments arguments(count, inputs, checkFinite);
   py::gil_scoped_release release;
   return unwrap(executor.step(arguments.step()));
 }
@@ -185,6 +203,9 @@ void bindRuntime(py::module_ &m) {
            "whose gradient is not finite; if there are any and `check_finite` "
            "is set, nothing was changed. Raises "
            "ValueError before anything is changed. Releases the GIL.")
+      .def("step_with", &stepWith, py::arg("step"), py::arg("inputs"),
+           py::arg("check_finite") = true,
+           "As step, on the addresses and scalars of StepInputs.")
       .def_property_readonly("plan", &Executor::plan,
                              "The plan that is replayed.")
       .def_property_readonly("launches", &getLaunches,

@@ -50,7 +50,7 @@ class ShimCompiler(nvrtc.Compiler):
 
 
 def _counting(step: Callable[..., int]) -> Callable[..., int]:
-    """``CudaProgram.step``, which also notes the kernels that were launched."""
+    """A way to step a ``CudaProgram`` that also notes the kernels that were launched."""
 
     def counting(program: CudaProgram, *arguments: Any) -> int:
         bad = step(program, *arguments)
@@ -63,13 +63,14 @@ def _counting(step: Callable[..., int]) -> Callable[..., int]:
 @contextmanager
 def fake_gpu(capability: tuple[int, int] = (9, 0), seed: int = 0, microseconds: int = 0) -> Iterator[fake_cuda.Fake]:
     """A fake GPU that steps parameters of the CPU, with streams delayed at random; no fault may be left at its end."""
-    original, step = nvrtc.Compiler, CudaProgram.step
+    original, step, step_with = nvrtc.Compiler, CudaProgram.step, CudaProgram.step_with
     fake = fake_cuda.fake()
     with knobs.scope():
         knobs.cuda.driver = fake_cuda.driver_path()
         knobs.runtime.target = "cuda"
         nvrtc.Compiler = ShimCompiler  # type: ignore[misc]
         CudaProgram.step = _counting(step)  # type: ignore[method-assign]
+        CudaProgram.step_with = _counting(step_with)  # type: ignore[method-assign]
         fake.set_devices(1, capability)
         fake.set_delays(seed, microseconds)
         fake.take_faults()
@@ -80,6 +81,7 @@ def fake_gpu(capability: tuple[int, int] = (9, 0), seed: int = 0, microseconds: 
         finally:
             nvrtc.Compiler = original  # type: ignore[misc]
             CudaProgram.step = step  # type: ignore[method-assign]
+            CudaProgram.step_with = step_with  # type: ignore[method-assign]
             fake.set_delays()
 
 

@@ -756,7 +756,7 @@ def test_python_overhead_of_a_step_is_small(optimizer_class: Any) -> None:
     (program,) = optimizer._programs or []
 
     class Nothing:
-        def step(self, *_: Any) -> int:
+        def step_with(self, *_: Any) -> int:
             return 0
 
     program._compiled = Nothing()  # type: ignore[assignment]

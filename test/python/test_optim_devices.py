@@ -140,7 +140,7 @@ def test_gradients_and_states_are_on_the_device_of_their_parameter() -> None:
     with pytest.raises(
         ValueError, match=r"expects the gradient of parameter 1 of shape \(4, 6\) on cpu, .* it is on meta"
     ):
-        program.records[1].place_gradient([], torch.empty(4, 6, device="meta"))
+        program.records[1].place_gradient(program.inputs, torch.empty(4, 6, device="meta"))
     optimizer.state[params[0]]["momentum_buffer"] = torch.empty(3, 5, device="meta")
     with pytest.raises(ValueError, match=r"expects state momentum_buffer of parameter 0 .* on cpu, .* it is on meta"):
         optimizer.step()
@@ -153,7 +153,7 @@ def test_a_model_that_moved_needs_a_new_optimizer() -> None:
     optimizer.step()
     programs: Any = optimizer._programs
     programs[0].records[0].device = GPU  # where it was
-    programs[0].records[0].forget_addresses()
+    params[0].data = params[0].detach().clone()
     with pytest.raises(
         ValueError, match=r"was on cuda:1, but is on cpu now; make the optimizer after moving the model"
     ):

@@ -94,7 +94,7 @@ class Plan:
                 largest_bucket = max(largest_bucket, _largest_bucket_bytes(data))
             first = 0
             for record in program.records:
-                count = len(record.positions)
+                count = record.matrices
                 rows.append((record.index, _row(record, costs[first : first + count] if costs is not None else [])))
                 first += count
         ordered = tuple(row for _, row in sorted(rows, key=lambda item: item[0]))
@@ -294,7 +294,7 @@ def _row(record: Record, costs: Sequence[_MatrixCost]) -> PlanRow:
         rule=route.rule,
         update=record.binding.update(record.group).name,
         view=str(route.view),
-        matrices=len(record.positions),
+        matrices=record.matrices,
         decay=route.decay,
         period=math.lcm(*(period for period, _ in refreshes)),
         phase=refreshes[0][1] if len(refreshes) == 1 else record.phase,

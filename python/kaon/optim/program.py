@@ -1,9 +1,10 @@
 """One compiled program and the parameters it steps: addresses, staging, and the checks before a step.
 
-A step's cost in Python matters for models of hundreds of parameters, so everything that can be kept is kept: the flat
-list of addresses is rewritten only where something moved. Nothing is taken on trust, though: parameters, gradients
-and states may be replaced by the user between steps, and kernels work on raw addresses, so each address is compared
-with the tensor that owns it at every step.
+A step's cost on the host matters for models of hundreds of parameters, so everything that can be kept is kept: the
+addresses lie in a `_C.StepInputs`, and options are read again only where a group has other ones. Nothing is taken on
+trust, though: parameters, gradients and states may be replaced by the user between steps, and kernels work on raw
+addresses, so every tensor is compared with what it was at every step. The extension does that; where it finds another
+address of the same gradient it corrects it, and where it finds anything else, or cannot tell, this module looks.
 """
 
 from __future__ import annotations
@@ -15,19 +16,27 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
+from kaon.extension import runtime_extension
+
 from .bindings import Binding, Refresh
 from .checkpoint import update_count
 from .devices import target_for
 from .parameters import PARAMETER_DTYPES, Route, compute_dtype, gradient_dtype
 
 if TYPE_CHECKING:
+    from kaon import _C
     from kaon.driver import CompiledProgram, InterpretedProgram, MatrixEntry
 
-# Slots of one matrix in the flat list that a program takes, before the two of each state.
-_PARAMETER, _GRADIENT, _STATES = 0, 2, 4
+# Operands of one matrix; the states follow.
+_PARAMETER, _GRADIENT, _STATES = 0, 1, 2
 
-_FAR = 1 << 62
-"""No address: makes the next comparison fail, so that addresses are taken anew."""
+_WATCHED = ("params", "param_names", "step")
+"""What of a group is no option: its parameters and its step are looked at by themselves."""
+
+
+def exchange_api() -> object | None:
+    """torch's C interface that describes tensors, which torch has from 2.10 on; without it attributes are read."""
+    return getattr(Tensor, "__dlpack_c_exchange_api__", None)
 
 
 class Record:
@@ -39,25 +48,23 @@ class Record:
         "counted",
         "device",
         "dtype",
-        "gradient_address",
-        "gradient_addresses",
+        "entry",
         "gradient_buffer",
         "gradient_dtype",
-        "gradient_stride",
         "group",
         "index",
         "label",
+        "matrices",
         "name",
         "negate",
         "numel",
         "parameter",
-        "parameter_address",
         "parameter_buffer",
-        "parameter_stride",
+        "parameter_traits",
         "phase",
-        "positions",
         "refreshes",
         "route",
+        "row",
         "shape",
         "state",
         "tensors",
@@ -95,32 +102,39 @@ class Record:
         gradient = parameter.grad
         self.gradient_dtype = gradient_dtype(parameter.dtype, parameter.dtype if gradient is None else gradient.dtype)
         self.negate = bool(group["maximize"]) and not binding.handles_maximize()
-        self.positions: list[int] = []
-        self.tensors: list[tuple[str, Tensor, int]] = []
+        self.matrices = len(route.view.matrices(self.shape))
+        self.tensors: list[tuple[str, Tensor, _Traits]] = []
+        self.parameter_traits: _Traits | None = None
         self.parameter_buffer: Tensor | None = None
         self.gradient_buffer: Tensor | None = None
-        self.gradient_addresses: list[tuple[int, int]] | None = None
-        self.forget_addresses()
-
-    def forget_addresses(self) -> None:
-        """Take all addresses anew at the next step."""
-        self.parameter_address = _FAR
-        self.parameter_stride: tuple[int, ...] = ()
-        self.gradient_address = _FAR
-        self.gradient_stride: tuple[int, ...] = ()
         self.active = False
+        self.row = -1
+        self.entry: tuple[Any, ...] = ()
 
-    # -- placing addresses into the flat list -------------------------------------------------------------------------
+    # -- placing addresses into the inputs of steps ------------------------------------------------------------------
 
-    def _place(self, flat: list[int], slot: int, tensor: Tensor, addresses: Sequence[tuple[int, int]]) -> None:
+    def join(self, inputs: _C.StepInputs) -> None:
+        """Take a row of `inputs`, with the states in it; parameter and gradient come when a step looks at them.
+
+        Raises:
+            ValueError: states that the update cannot take.
+        """
+        self.row = inputs.add(self.matrices, len(self.binding.update(self.group).signature.states))
+        self._place_states(inputs)
+        states = (item for name, tensor, _ in self.tensors for item in (name, tensor))
+        self.entry = (self.parameter, self.state, self.counted, *states)
+
+    def _place(self, inputs: _C.StepInputs, operand: int, tensor: Tensor, addresses: Sequence[tuple[int, int]]) -> None:
         base, size = tensor.data_ptr(), tensor.element_size()
-        for position, (offset, stride) in zip(self.positions, addresses, strict=True):
-            flat[position + slot] = base + offset * size
-            flat[position + slot + 1] = stride
+        for matrix, (offset, stride) in enumerate(addresses):
+            inputs.place(self.row, matrix, operand, base + offset * size, stride)
 
-    def place_parameter(self, flat: list[int]) -> None:
-        """The parameter moved: find it, or a staging buffer for it where kernels cannot work on it in place."""
+    def place_parameter(self, inputs: _C.StepInputs) -> None:
+        """If the parameter moved: find it, or a staging buffer for it where kernels cannot work on it in place."""
         parameter = self.parameter
+        traits = _traits(parameter)
+        if traits == self.parameter_traits:
+            return
         if parameter.shape != self.shape or parameter.dtype != self.dtype:
             raise ValueError(
                 f"{self.label} and {self.dtype} has shape {tuple(parameter.shape)} and {parameter.dtype} now; "
@@ -134,37 +148,34 @@ class Record:
         addresses = self.route.view.addresses(parameter)
         if addresses is None:
             self.parameter_buffer = torch.empty(self.shape, dtype=parameter.dtype, device=self.device)
-            self._place(flat, _PARAMETER, self.parameter_buffer, self.route.view.addresses(self.parameter_buffer) or [])
+            staged = self.route.view.addresses(self.parameter_buffer) or []
+            self._place(inputs, _PARAMETER, self.parameter_buffer, staged)
         else:
             self.parameter_buffer = None
-            self._place(flat, _PARAMETER, parameter, addresses)
-        self.parameter_address = parameter.data_ptr()
-        self.parameter_stride = parameter.stride()
+            self._place(inputs, _PARAMETER, parameter, addresses)
+        self.parameter_traits = traits
 
-    def place_gradient(self, flat: list[int], gradient: Tensor) -> None:
-        """The gradient moved, or is of another layout: find it, or a staging buffer for it."""
-        stride = gradient.stride()
+    def place_gradient(self, inputs: _C.StepInputs, gradient: Tensor) -> None:
+        """Find the gradient, or a staging buffer for it where kernels cannot read it in place."""
         if gradient.device != self.device:
             raise ValueError(
                 f"expects the gradient of {self.label} on {self.device}, as the parameter, but it is on "
                 f"{gradient.device}"
             )
-        if stride != self.gradient_stride or not self.active:
-            self._check_gradient(gradient)
-            direct = gradient.dtype == self.gradient_dtype and not self.negate
-            self.gradient_addresses = self.route.view.addresses(gradient) if direct else None
-            self.gradient_stride = stride
-        if self.gradient_addresses is not None:
+        self._check_gradient(gradient)
+        direct = gradient.dtype == self.gradient_dtype and not self.negate
+        addresses = self.route.view.addresses(gradient) if direct else None
+        if addresses is not None:
             self.gradient_buffer = None
-            self._place(flat, _GRADIENT, gradient, self.gradient_addresses)
-        elif self.gradient_buffer is None or not self.active:
+            self._place(inputs, _GRADIENT, gradient, addresses)
+        else:
             if self.gradient_buffer is None:
                 self.gradient_buffer = torch.empty(self.shape, dtype=self.gradient_dtype, device=self.device)
-            self._place(flat, _GRADIENT, self.gradient_buffer, self.route.view.addresses(self.gradient_buffer) or [])
-        self.gradient_address = gradient.data_ptr()
+            staged = self.route.view.addresses(self.gradient_buffer) or []
+            self._place(inputs, _GRADIENT, self.gradient_buffer, staged)
         self.active = True
 
-    def place_states(self, flat: list[int]) -> None:
+    def _place_states(self, inputs: _C.StepInputs) -> None:
         """States are contiguous tensors of our own: find them once."""
         assert self.state is not None
         if self.counted:
@@ -184,19 +195,21 @@ class Record:
                     f"expects state {spec.name} of {self.label} on {self.device}, as the parameter, but it is on "
                     f"{tensor.device}; make the optimizer after moving the model"
                 )
-            self._place(flat, _STATES + 2 * index, tensor, self.route.view.state_addresses(self.shape, spec.kind))
-            self.tensors.append((spec.name, tensor, tensor.data_ptr()))
+            self._place(inputs, _STATES + index, tensor, self.route.view.state_addresses(self.shape, spec.kind))
+            self.tensors.append((spec.name, tensor, _traits(tensor)))
 
-    def clear(self, flat: list[int]) -> None:
+    def has_states(self) -> bool:
+        """Whether the states are still those whose addresses the program has."""
+        state = self.state
+        assert state is not None
+        if self.counted and type(state.get("step")) is not int:
+            return False
+        return all(state.get(name) is tensor and _traits(tensor) == traits for name, tensor, traits in self.tensors)
+
+    def clear(self, inputs: _C.StepInputs) -> None:
         """No gradient: tell the program to leave this parameter alone."""
-        if self.active:
-            for position in self.positions:
-                flat[position + _GRADIENT] = 0
-            self.active = False
-
-    def updates(self) -> int:
-        """How often this parameter was updated."""
-        return self.state.get("step", 0) if self.state else 0
+        inputs.clear(self.row)
+        self.active = False
 
     def staged(self) -> dict[str, tuple[int, int]]:
         """What is copied at every step, the parameter or its gradient, because kernels cannot work on it where it is:
@@ -213,6 +226,17 @@ class Record:
             staged["gradient"] = (size, size + self.numel * gradient.element_size())
         return staged
 
+    def stage(self) -> None:
+        """Copy what kernels cannot work on where it is."""
+        if self.gradient_buffer is not None:
+            gradient = self.parameter.grad
+            assert gradient is not None
+            self.gradient_buffer.copy_(gradient)
+            if self.negate:
+                self.gradient_buffer.neg_()
+        if self.parameter_buffer is not None:
+            self.parameter_buffer.copy_(self.parameter)
+
     def _check_gradient(self, gradient: Tensor) -> None:
         if gradient.layout != torch.strided:
             raise RuntimeError(f"expects dense gradients, but that of {self.label} has layout {gradient.layout}")
@@ -223,6 +247,10 @@ class Record:
             )
         if gradient.shape != self.shape:
             raise ValueError(f"the gradient of {self.label} has shape {tuple(gradient.shape)}")
+        if gradient.data_ptr() == 0:
+            raise TypeError(
+                f"expects the gradient of {self.label} in memory, but this {type(gradient).__name__} has none"
+            )
 
 
 class Program:
@@ -230,30 +258,35 @@ class Program:
 
     def __init__(self, records: Sequence[Record], device: torch.device, threads: int | None) -> None:
         self.records = [record for record in records if record.state is not None and record.numel]
-        self._dormant = [record.parameter for record in records if record.state is None]
+        self._dormant = tuple(record.parameter for record in records if record.state is None)
         self.device = device
         self._threads = threads
         self._compiled: CompiledProgram | InterpretedProgram | None = None
         self._groups = list({id(record.group): record.group for record in records}.values())
-        self._members = [(group, list(map(id, group["params"]))) for group in self._groups]
+        self._members = [(group, tuple(group["params"])) for group in self._groups]
         pairs = {(id(record.group), id(record.binding)): (record.group, record.binding) for record in records}
         self._snapshots = [
             (group, keys, _take(group, keys))
             for group, binding in pairs.values()
             for keys in ((*binding.structure_keys, "maximize", "phase"),)
         ]
+        self._options: list[tuple[Any, ...] | None] = [None] * len(self._groups)
         # Records of one group, update and decay share the values of their scalars, except for their update counts.
         self._shared_scalars: list[tuple[Binding, dict[str, Any], bool, list[str]]] = []
-        self._scalar_sets: list[tuple[int, Record | None]] = []
-        self._entries, self._flat = self._lay_out()
-        self._scalars: list[list[float]] = []
+        self._extension = runtime_extension()
+        self._inputs: _C.StepInputs = self._extension.StepInputs(Tensor, exchange_api())
+        self._entries = self._lay_out()
+        self._tensors = [record.entry for record in self.records]
+        # What follows from which records have a gradient, and where it lies; None where that has changed.
+        self._active: list[Record] | None = None
+        self._parameters: list[Tensor] = []
+        self._staged: list[Record] = []
 
-    def _lay_out(self) -> tuple[list[MatrixEntry], list[int]]:
-        """One entry per matrix, and the flat list of their addresses, all of them still to be placed."""
+    def _lay_out(self) -> list[MatrixEntry]:
+        """One entry per matrix; their rows and scalars in the inputs."""
         from kaon.driver import MatrixEntry
 
         entries: list[MatrixEntry] = []
-        flat: list[int] = []
         shared: dict[tuple[int, int, bool], int] = {}
         sets: dict[tuple[int, int], int] = {}
         for record in self.records:
@@ -264,10 +297,11 @@ class Program:
                 shared[key] = len(shared)
                 names = [spec.name for spec in update.signature.scalars]
                 self._shared_scalars.append((binding, group, route.decay, names[record.counted :]))
-            own = (shared[key], record.index if record.counted else -1)
+            record.join(self._inputs)
+            own = (shared[key], record.row if record.counted else -1)
             if own not in sets:
                 sets[own] = len(sets)
-                self._scalar_sets.append((shared[key], record if record.counted else None))
+                self._inputs.add_scalars(shared[key], len(self._shared_scalars[shared[key]][3]), own[1])
             matrices = route.view.matrices(record.shape)
             for index, matrix in enumerate(matrices):
                 entries.append(
@@ -283,10 +317,7 @@ class Program:
                         phase=record.phase,
                     )
                 )
-                record.positions.append(len(flat))
-                flat.extend([0] * (_STATES + 2 * len(update.signature.states)))
-            record.place_states(flat)
-        return entries, flat
+        return entries
 
     # -- a step -----------------------------------------------------------------------------------------------------
 
@@ -299,60 +330,68 @@ class Program:
         Raises:
             ValueError, TypeError, RuntimeError: an option or gradient that cannot be used.
         """
-        steps = {group["step"] for group in self._groups}
-        if len(steps) > 1 or any(_take(group, keys) != taken for group, keys, taken in self._snapshots):
+        if not self._has_same_groups() or not self._read_options():
             return False
-        if any(list(map(id, group["params"])) != members for group, members in self._members):
+        for row in self._inputs.compare(self._tensors, states):
+            self._active = None
+            record = self.records[row]
+            if not self._look_at(record, states):
+                return False
+            if record.active:
+                self._inputs.accept(row, record.entry, record.gradient_buffer is None)
+        if self._active is None:
+            self._active = [record for record in self.records if record.active]
+            self._parameters = [record.parameter for record in self._active]
+            self._staged = [
+                record
+                for record in self._active
+                if record.gradient_buffer is not None or record.parameter_buffer is not None
+            ]
+        for record in self._staged:
+            record.stage()
+        return True
+
+    def _has_same_groups(self) -> bool:
+        """Whether groups have the parameters that the program was made for, and still go together."""
+        if len({group["step"] for group in self._groups}) > 1:
             return False
-        if any(parameter.requires_grad and parameter.grad is not None for parameter in self._dormant):
+        same = self._extension.has_same_objects
+        if not all(same(group["params"], members) for group, members in self._members):
             return False
-        shared = [
-            [values[name] for name in names]
-            for binding, group, decay, names in self._shared_scalars
-            for values in (binding.values(group, decay),)
-        ]
-        flat = self._flat
-        staged: list[tuple[Record, Tensor]] = []
-        for record in self.records:
-            parameter = record.parameter
-            gradient = parameter.grad
-            if gradient is None or not parameter.requires_grad:
-                record.clear(flat)
-                continue
-            state = record.state
-            if states.get(parameter) is not state:
-                return False
-            for name, tensor, address in record.tensors:
-                if state.get(name) is not tensor or tensor.data_ptr() != address:  # type: ignore[union-attr]
-                    return False
-            if record.counted and type(state.get("step")) is not int:  # type: ignore[union-attr]
-                return False
-            if gradient.layout is not torch.strided:
-                record._check_gradient(gradient)
-            if gradient_dtype(parameter.dtype, gradient.dtype) is not record.gradient_dtype and not record.negate:
-                return False
-            if parameter.data_ptr() != record.parameter_address or parameter.stride() != record.parameter_stride:
-                record.place_parameter(flat)
-            if (
-                gradient.data_ptr() != record.gradient_address
-                or not record.active
-                or gradient.stride() != record.gradient_stride
-                or gradient.numel() != record.numel
-            ):
-                record.place_gradient(flat, gradient)
-            if record.gradient_addresses is None or record.parameter_buffer is not None:
-                staged.append((record, gradient))
-        self._scalars = [
-            shared[values] if record is None else [record.updates() + 1.0, *shared[values]]
-            for values, record in self._scalar_sets
-        ]
-        for record, gradient in staged:
-            if record.gradient_buffer is not None:
-                record.gradient_buffer.copy_(gradient)
-                if record.negate:
-                    record.gradient_buffer.neg_()
-            if record.parameter_buffer is not None:
-                record.parameter_buffer.copy_(record.parameter)
+        return not self._extension.any_to_update(self._dormant)
+
+    def _read_options(self) -> bool:
+        """Bring scalars up to date where an option may be another one; False where one that is compiled in is."""
+        same = self._extension.has_same_items
+        if all(
+            options is not None and same(group, options)
+            for group, options in zip(self._groups, self._options, strict=True)
+        ):
+            return True
+        if any(_take(group, keys) != taken for group, keys, taken in self._snapshots):
+            return False
+        options = [_options(group) for group in self._groups]
+        for index, (binding, group, decay, names) in enumerate(self._shared_scalars):
+            values = binding.values(group, decay)
+            self._inputs.set_values(index, [values[name] for name in names])
+        self._options = options
+        return True
+
+    def _look_at(self, record: Record, states: Mapping[Tensor, dict[str, Tensor]]) -> bool:
+        """Check and place a record whose tensors may be others; False where the program does not fit them."""
+        parameter = record.parameter
+        gradient = parameter.grad
+        if gradient is None or not parameter.requires_grad:
+            record.clear(self._inputs)
+            return True
+        if states.get(parameter) is not record.state or not record.has_states():
+            return False
+        if gradient.layout is not torch.strided:
+            record._check_gradient(gradient)
+        if gradient_dtype(parameter.dtype, gradient.dtype) is not record.gradient_dtype and not record.negate:
+            return False
+        record.place_parameter(self._inputs)
+        record.place_gradient(self._inputs, gradient)
         return True
 
     def compile(self) -> CompiledProgram | InterpretedProgram | None:
@@ -374,20 +413,18 @@ class Program:
     def run(self, check_finite: bool) -> int:
         """Step what `collect` gathered; returns the number of matrices with a gradient that is not finite (then, with
         `check_finite`, nothing was changed)."""
-        active = [record for record in self.records if record.active]
         compiled = self.compile()
-        if not active or compiled is None:
+        if not self._active or compiled is None:
             return 0
-        bad = compiled.step(self._groups[0]["step"] + 1, self._flat, self._scalars, check_finite)
+        bad = compiled.step_with(self._groups[0]["step"] + 1, self._inputs, check_finite)
         if bad and check_finite:
             return bad
-        for record in active:
+        for record in self._staged:
             if record.parameter_buffer is not None:
                 record.parameter.copy_(record.parameter_buffer)
-            if record.counted:
-                record.state["step"] += 1  # type: ignore[index]
+        self._inputs.count_updates(self._tensors)
         # Kernels write past autograd: let a backward through an older graph see that these values have changed.
-        increment_version([record.parameter for record in active])
+        increment_version(self._parameters)
         return 0
 
     def nonfinite_records(self) -> list[Record]:
@@ -399,6 +436,11 @@ class Program:
         return [
             record for record, good in zip(active, finite.tolist(), strict=True) if not good
         ]  # one copy to the host
+
+    @property
+    def inputs(self) -> _C.StepInputs:
+        """Addresses and scalars, as `collect` left them."""
+        return self._inputs
 
     @property
     def entries(self) -> list[MatrixEntry]:
@@ -415,6 +457,32 @@ def _gradient(record: Record) -> Tensor:
     gradient = record.parameter.grad
     assert gradient is not None
     return gradient if record.gradient_buffer is None else record.gradient_buffer
+
+
+_Traits = tuple[int, torch.Size, tuple[int, ...], torch.dtype, torch.device]
+
+
+def _traits(tensor: Tensor) -> _Traits:
+    """Where a tensor lies, and how."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+
+
+def _options(group: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """The items of `group` for `has_same_items`; None where an option could change without becoming another object."""
+    items: list[Any] = []
+    for key, value in group.items():
+        if key in _WATCHED:
+            value = ...
+        elif not _is_constant(value):
+            return None
+        items += (key, value)
+    return tuple(items)
+
+
+def _is_constant(value: Any) -> bool:
+    if type(value) is tuple:
+        return all(map(_is_constant, value))
+    return value is None or type(value) in (bool, int, float, str)
 
 
 def _take(group: Mapping[str, Any], keys: Sequence[str]) -> list[Any]:

@@ -134,9 +134,12 @@ class View:
     def addresses(self, tensor: Tensor) -> list[tuple[int, int]] | None:
         """Where each matrix lies in `tensor`: (element offset from its first element, row stride in elements).
 
-        None where a matrix has a column stride other than 1 or rows that overlap, so that kernels cannot read it where
-        it is.
+        None where a matrix has a column stride other than 1 or rows that overlap, or where memory holds the negatives
+        of its elements (the imaginary part of a conjugate, which torch leaves as it is), so that kernels cannot read it
+        where it is.
         """
+        if tensor.is_neg():
+            return None
         try:
             canonical = self.canonical(tensor)
         except RuntimeError:

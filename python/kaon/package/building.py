@@ -182,7 +182,7 @@ def _matrices(sketch: KaonOptimizer, request: Request, directory: Path) -> tuple
         raise PackageError(directory, f"expects parameters that one program steps, but got {len(programs)} programs")
     gradient = request.grad_dtype or request.param_dtype
     entries = [replace(entry, grad_dtype=gradient) for entry in programs[0].entries]
-    refreshes = [record.refreshes for record in programs[0].records for _ in record.positions]
+    refreshes = [record.refreshes for record in programs[0].records for _ in range(record.matrices)]
     specs = [replace(spec_of(entry), refreshes=own) for entry, own in zip(entries, refreshes, strict=True)]
     return entries, specs
 

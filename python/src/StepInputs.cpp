@@ -1,0 +1,501 @@
+//===-- StepInputs.cpp - what a step works on -----------------------------===//
+//
+// Everything here is called once per parameter and step, which is why it talks
+// to the interpreter directly. What is borrowed from containers is held while
+// Python code may run.
+//
+//===----------------------------------------------------------------------===//
+
+#include "python/src/StepInputs.h"
+
+#include "python/src/RuntimeBindings.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <pybind11/stl.h>
+#include <unordered_map>
+
+namespace py = pybind11;
+using namespace kaon::runtime;
+using namespace kaon::python;
+
+static py::object intern(const char *name) {
+  auto object =
+      py::reinterpret_steal<py::object>(PyUnicode_InternFromString(name));
+  if (!object) {
+    throw py::error_already_set();
+  }
+  return object;
+}
+
+/// What a dict has under a key, borrowed; null where it has nothing.
+static PyObject *lookUp(PyObject *dict, PyObject *key) {
+  PyObject *value = PyDict_GetItemWithError(dict, key);
+  if (!value && PyErr_Occurred()) {
+    throw py::error_already_set();
+  }
+  return value;
+}
+
+static py::object getAttribute(PyObject *object, const py::object &name) {
+  auto value =
+      py::reinterpret_steal<py::object>(PyObject_GetAttr(object, name.ptr()));
+  if (!value) {
+    throw py::error_already_set();
+  }
+  return value;
+}
+
+/// How often a parameter was updated, as its states say; null if they do not.
+static py::object countOf(PyObject *states, const py::object &name) {
+  if (PyDict_Check(states)) {
+    return py::reinterpret_borrow<py::object>(lookUp(states, name.ptr()));
+  }
+  py::handle mapping(states);
+  return mapping.contains(name) ? py::object(mapping[name]) : py::object();
+}
+
+/// A row as Python hands it in: (parameter, its states, whether it counts its
+/// updates, then name and tensor of each state).
+struct StepInputs::Entry {
+  py::tuple tuple;
+  PyObject *parameter = nullptr;
+  PyObject *states = nullptr;
+  bool counts = false;
+
+  PyObject *stateName(size_t state) const {
+    return PyTuple_GET_ITEM(tuple.ptr(), 3 + 2 * state);
+  }
+  PyObject *stateTensor(size_t state) const {
+    return PyTuple_GET_ITEM(tuple.ptr(), 4 + 2 * state);
+  }
+};
+
+StepInputs::StepInputs(TensorReader reader)
+    : reader(std::move(reader)), gradName(intern("grad")),
+      requiresGradName(intern("requires_grad")), stepName(intern("step")) {}
+
+//===----------------------------------------------------------------------===//
+// Laying out
+//===----------------------------------------------------------------------===//
+
+size_t StepInputs::add(size_t matrices, size_t states) {
+  Row row;
+  row.firstBuffer = buffers.size();
+  row.numMatrices = matrices;
+  row.numOperands = 2 + states;
+  row.states.resize(states);
+  buffers.resize(buffers.size() + matrices * row.numOperands, {nullptr, 0});
+  rows.push_back(std::move(row));
+  return rows.size() - 1;
+}
+
+StepInputs::Row &StepInputs::rowAt(size_t row) {
+  if (row >= rows.size()) {
+    throw py::index_error(
+        concat("row: expects one below ", rows.size(), ", but got ", row));
+  }
+  return rows[row];
+}
+
+void StepInputs::place(size_t row, size_t matrix, size_t operand,
+                       uintptr_t address, int64_t stride) {
+  const Row &found = rowAt(row);
+  if (matrix >= found.numMatrices || operand >= found.numOperands) {
+    throw py::index_error(concat("place: expects a matrix below ",
+                                 found.numMatrices, " and an operand below ",
+                                 found.numOperands, ", but got ", matrix,
+                                 " and ", operand));
+  }
+  buffers[found.firstBuffer + matrix * found.numOperands + operand] = {
+      reinterpret_cast<void *>(address), stride};
+}
+
+void StepInputs::addScalars(size_t values, size_t count, int64_t countingRow) {
+  bool hasCount = countingRow >= 0;
+  sets.push_back({values, scalars.size(), count + hasCount, hasCount});
+  if (hasCount) {
+    rowAt(static_cast<size_t>(countingRow)).counts.push_back(scalars.size());
+  }
+  scalars.resize(scalars.size() + count + hasCount, 0.0);
+}
+
+void StepInputs::setValues(size_t values, const py::sequence &numbers) {
+  auto copy = numbers.cast<std::vector<double>>();
+  for (const ScalarSet &set : sets) {
+    if (set.values != values) {
+      continue;
+    }
+    size_t count = set.count - set.hasCount;
+    if (copy.size() != count) {
+      throw py::value_error(concat("values ", values, ": expects ", count,
+                                   " numbers, but got ", copy.size()));
+    }
+    std::ranges::copy(copy, scalars.begin() + set.first + set.hasCount);
+  }
+}
+
+std::vector<KaonScalars>
+StepInputs::setsIn(const std::vector<double> &copy) const {
+  std::vector<KaonScalars> spans;
+  spans.reserve(sets.size());
+  for (const ScalarSet &set : sets) {
+    spans.push_back({copy.data() + set.first, static_cast<int64_t>(set.count)});
+  }
+  return spans;
+}
+
+//===----------------------------------------------------------------------===//
+// What Python hands in
+//===----------------------------------------------------------------------===//
+
+StepInputs::Entry StepInputs::readEntry(const Row &row, PyObject *entry) const {
+  auto size = static_cast<Py_ssize_t>(3 + 2 * row.states.size());
+  if (!PyTuple_Check(entry) || PyTuple_GET_SIZE(entry) != size) {
+    throw py::value_error(concat("entries: expects tuples of ", size,
+                                 " for a row with ", row.states.size(),
+                                 " states"));
+  }
+  Entry read;
+  read.tuple = py::reinterpret_borrow<py::tuple>(entry);
+  read.parameter = PyTuple_GET_ITEM(entry, 0);
+  read.states = PyTuple_GET_ITEM(entry, 1);
+  read.counts = PyTuple_GET_ITEM(entry, 2) == Py_True;
+  return read;
+}
+
+std::vector<StepInputs::Entry>
+StepInputs::readEntries(const py::list &entries) const {
+  if (entries.size() != rows.size()) {
+    throw py::value_error(concat("entries: expects one for each of ",
+                                 rows.size(), " rows, but got ",
+                                 entries.size()));
+  }
+  std::vector<Entry> read;
+  read.reserve(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    read.push_back(readEntry(
+        rows[i], PyList_GET_ITEM(entries.ptr(), static_cast<Py_ssize_t>(i))));
+  }
+  return read;
+}
+
+bool StepInputs::hasGradient(const Entry &entry, py::object &gradient) const {
+  gradient = getAttribute(entry.parameter, gradName);
+  return !gradient.is_none() &&
+         getAttribute(entry.parameter, requiresGradName).ptr() == Py_True;
+}
+
+//===----------------------------------------------------------------------===//
+// The optimizer's states
+//===----------------------------------------------------------------------===//
+
+/// The dict is walked instead of asked: torch's tensors have a hash in Python.
+bool StepInputs::areStatesWhereTheyWere(const std::vector<Entry> &entries,
+                                        PyObject *states) const {
+  if (rowAtPosition.empty() ||
+      static_cast<size_t>(PyDict_GET_SIZE(states)) != rowAtPosition.size()) {
+    return false;
+  }
+  Py_ssize_t next = 0;
+  PyObject *key = nullptr, *value = nullptr;
+  for (size_t i = 0; PyDict_Next(states, &next, &key, &value); ++i) {
+    int64_t row = rowAtPosition[i];
+    if (row >= 0 &&
+        (key != entries[row].parameter || value != entries[row].states)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void StepInputs::findStates(const std::vector<Entry> &entries,
+                            PyObject *states) {
+  if (PyDict_Check(states) && areStatesWhereTheyWere(entries, states)) {
+    return;
+  }
+  rowAtPosition.clear();
+  std::unordered_map<PyObject *, size_t> rowOf;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rowOf.emplace(entries[i].parameter, i);
+    rows[i].hasStates = false;
+  }
+  if (!PyDict_Check(states)) {
+    return; // All rows are for Python to look at.
+  }
+  std::vector<int64_t> positions;
+  size_t numFound = 0;
+  Py_ssize_t next = 0;
+  PyObject *key = nullptr, *value = nullptr;
+  while (PyDict_Next(states, &next, &key, &value)) {
+    auto found = rowOf.find(key);
+    bool isRow = found != rowOf.end() && value == entries[found->second].states;
+    positions.push_back(isRow ? static_cast<int64_t>(found->second) : -1);
+    if (isRow) {
+      rows[found->second].hasStates = true;
+      ++numFound;
+    }
+  }
+  // A row without its states has no position: look again next time.
+  if (numFound == rows.size()) {
+    rowAtPosition = std::move(positions);
+  }
+}
+
+bool StepInputs::areStatesUnchanged(const Row &row, const Entry &entry) const {
+  if (!row.hasStates || !PyDict_Check(entry.states)) {
+    return false;
+  }
+  for (size_t i = 0; i < row.states.size(); ++i) {
+    PyObject *tensor = entry.stateTensor(i);
+    uintptr_t data = 0;
+    if (lookUp(entry.states, entry.stateName(i)) != tensor ||
+        reader.compare(tensor, row.states[i], data) !=
+            TensorReader::Change::None) {
+      return false;
+    }
+  }
+  return true;
+}
+
+//===----------------------------------------------------------------------===//
+// Before a step
+//===----------------------------------------------------------------------===//
+
+bool StepInputs::readCount(const Row &row, const Entry &entry) {
+  if (!entry.counts) {
+    return true;
+  }
+  py::object count = countOf(entry.states, stepName);
+  if (!count || !PyLong_CheckExact(count.ptr())) {
+    return false;
+  }
+  double number = PyLong_AsDouble(count.ptr());
+  if (number == -1.0 && PyErr_Occurred()) {
+    throw py::error_already_set();
+  }
+  for (size_t place : row.counts) {
+    scalars[place] = number + 1.0;
+  }
+  return true;
+}
+
+void StepInputs::shiftGradient(Row &row, uintptr_t data) {
+  auto distance = static_cast<ptrdiff_t>(data - row.gradient.data);
+  row.gradient.data = data;
+  if (!row.isInPlace) {
+    return; // It is copied, from wherever it is.
+  }
+  for (size_t i = 0; i < row.numMatrices; ++i) {
+    void *&address = buffers[row.firstBuffer + i * row.numOperands + 1].data;
+    address = static_cast<std::byte *>(address) + distance;
+  }
+}
+
+bool StepInputs::isUnchanged(Row &row, const Entry &entry) {
+  py::object gradient;
+  if (!hasGradient(entry, gradient)) {
+    return row.isKnown && !row.isActive;
+  }
+  uintptr_t data = 0;
+  if (!row.isKnown || !row.isActive || !areStatesUnchanged(row, entry) ||
+      !readCount(row, entry) ||
+      reader.compare(entry.parameter, row.parameter, data) !=
+          TensorReader::Change::None) {
+    return false;
+  }
+  TensorReader::Change change =
+      reader.compare(gradient.ptr(), row.gradient, data);
+  if (change == TensorReader::Change::Other ||
+      (row.isInPlace && reader.isNegated(gradient.ptr()))) {
+    return false;
+  }
+  if (change == TensorReader::Change::Moved) {
+    shiftGradient(row, data);
+  }
+  return true;
+}
+
+std::vector<size_t> StepInputs::compare(const py::list &entries,
+                                        const py::object &optimizerStates) {
+  std::vector<Entry> read = readEntries(entries);
+  findStates(read, optimizerStates.ptr());
+  std::vector<size_t> changed;
+  for (size_t i = 0; i < read.size(); ++i) {
+    if (!isUnchanged(rows[i], read[i])) {
+      rows[i].isKnown = false; // until it is accepted
+      changed.push_back(i);
+    }
+  }
+  return changed;
+}
+
+void StepInputs::accept(size_t row, const py::tuple &entry, bool inPlace) {
+  Row &accepted = rowAt(row);
+  Entry read = readEntry(accepted, entry.ptr());
+  py::object gradient = getAttribute(read.parameter, gradName);
+  accepted.isActive = true;
+  accepted.isInPlace = inPlace;
+  accepted.isKnown = readCount(accepted, read) && PyDict_Check(read.states) &&
+                     reader.read(read.parameter, accepted.parameter) &&
+                     reader.read(gradient.ptr(), accepted.gradient);
+  for (size_t i = 0; i < accepted.states.size(); ++i) {
+    accepted.isKnown = accepted.isKnown &&
+                       reader.read(read.stateTensor(i), accepted.states[i]);
+  }
+}
+
+void StepInputs::clear(size_t row) {
+  Row &cleared = rowAt(row);
+  cleared.isActive = false;
+  cleared.isKnown = true;
+  for (size_t i = 0; i < cleared.numMatrices; ++i) {
+    buffers[cleared.firstBuffer + i * cleared.numOperands + 1].data = nullptr;
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// After a step
+//===----------------------------------------------------------------------===//
+
+void StepInputs::countUpdates(const py::list &entries) const {
+  std::vector<Entry> read = readEntries(entries);
+  py::int_ one(1);
+  py::object before, after; // Most rows are of one age, and share the number.
+  for (size_t i = 0; i < read.size(); ++i) {
+    if (!rows[i].isActive || !read[i].counts) {
+      continue;
+    }
+    py::object count = countOf(read[i].states, stepName);
+    if (!count) {
+      throw py::key_error("step");
+    }
+    if (!count.is(before)) {
+      before = count;
+      after = count + one;
+    }
+    if (PyObject_SetItem(read[i].states, stepName.ptr(), after.ptr()) != 0) {
+      throw py::error_already_set();
+    }
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Groups of parameters
+//===----------------------------------------------------------------------===//
+
+/// Whether a dict has the very items of `snapshot` (key, value, key, value,
+/// ...), in their order. The value `...` stands for any.
+static bool hasSameItems(const py::dict &dict, const py::tuple &snapshot) {
+  if (2 * dict.size() != snapshot.size()) {
+    return false;
+  }
+  Py_ssize_t next = 0, item = 0;
+  PyObject *key = nullptr, *value = nullptr;
+  while (PyDict_Next(dict.ptr(), &next, &key, &value)) {
+    PyObject *known = PyTuple_GET_ITEM(snapshot.ptr(), item + 1);
+    if (key != PyTuple_GET_ITEM(snapshot.ptr(), item) ||
+        (value != known && known != Py_Ellipsis)) {
+      return false;
+    }
+    item += 2;
+  }
+  return true;
+}
+
+/// Whether a sequence has the very objects of a tuple.
+static bool hasSameObjects(const py::object &sequence,
+                           const py::tuple &objects) {
+  auto fast = py::reinterpret_steal<py::object>(
+      PySequence_Fast(sequence.ptr(), "expects a sequence"));
+  if (!fast) {
+    throw py::error_already_set();
+  }
+  PyObject **items = PySequence_Fast_ITEMS(fast.ptr());
+  auto size = static_cast<size_t>(PySequence_Fast_GET_SIZE(fast.ptr()));
+  return size == objects.size() &&
+         std::equal(items, items + size, PySequence_Fast_ITEMS(objects.ptr()));
+}
+
+/// Whether any of the tensors has a gradient and requires one.
+static bool anyToUpdate(const py::tuple &tensors) {
+  py::object requiresGrad = intern("requires_grad"), grad = intern("grad");
+  return std::ranges::any_of(tensors, [&](py::handle tensor) {
+    return getAttribute(tensor.ptr(), requiresGrad).ptr() == Py_True &&
+           !getAttribute(tensor.ptr(), grad).is_none();
+  });
+}
+
+static std::vector<int64_t> listAddresses(const StepInputs &inputs) {
+  std::vector<int64_t> integers;
+  for (const KaonBuffer &buffer : inputs.copyBuffers()) {
+    integers.push_back(
+        static_cast<int64_t>(reinterpret_cast<uintptr_t>(buffer.data)));
+    integers.push_back(buffer.row_stride);
+  }
+  return integers;
+}
+
+static std::vector<std::vector<double>> listScalars(const StepInputs &inputs) {
+  std::vector<double> copy = inputs.copyScalars();
+  std::vector<std::vector<double>> lists;
+  for (const KaonScalars &set : inputs.setsIn(copy)) {
+    lists.emplace_back(set.values, set.values + set.count);
+  }
+  return lists;
+}
+
+void kaon::python::bindStepInputs(py::module_ &m) {
+  py::class_<StepInputs>(
+      m, "StepInputs",
+      "The addresses, strides and scalars of steps, and how the tensors were "
+      "that they are of. A row is a parameter with its gradient and states. "
+      "Keeps no tensor alive.")
+      .def(py::init([](const py::type &tensorType, const py::object &exchange) {
+             return std::make_unique<StepInputs>(
+                 TensorReader(tensorType, exchange));
+           }),
+           py::arg("tensor_type"), py::arg("exchange"),
+           "`tensor_type` is torch.Tensor, `exchange` its "
+           "__dlpack_c_exchange_api__, or None: then attributes are read.")
+      .def_property_readonly("uses_exchange", &StepInputs::usesExchange,
+                             "Whether tensors are read by the C interface.")
+      .def("add", &StepInputs::add, py::arg("matrices"), py::arg("states"),
+           "Adds a row and returns its number.")
+      .def("place", &StepInputs::place, py::arg("row"), py::arg("matrix"),
+           py::arg("operand"), py::arg("address"), py::arg("stride"),
+           "Says where a matrix of an operand lies: 0 is the parameter, 1 the "
+           "gradient, then come the states.")
+      .def("add_scalars", &StepInputs::addScalars, py::arg("values"),
+           py::arg("count"), py::arg("counting_row") = -1,
+           "Adds a scalar set with the `count` values numbered `values`, after "
+           "the number of this update of `counting_row`, if that is not -1.")
+      .def("set_values", &StepInputs::setValues, py::arg("values"),
+           py::arg("numbers"),
+           "Gives the values numbered `values` to the sets that have them.")
+      .def("compare", &StepInputs::compare, py::arg("entries"),
+           py::arg("states"),
+           "Compares every row with what it was, and returns the numbers of "
+           "those that have to be looked at. `entries` has, for each row, a "
+           "tuple (parameter, its states, whether they count updates, then "
+           "name and tensor of each state), `states` is the optimizer's.")
+      .def("accept", &StepInputs::accept, py::arg("row"), py::arg("entry"),
+           py::arg("in_place"),
+           "Takes a row with a gradient for what it is now. `in_place`: "
+           "whether the gradient is read where it is.")
+      .def("clear", &StepInputs::clear, py::arg("row"),
+           "A row without a gradient, which a step leaves alone.")
+      .def("count_updates", &StepInputs::countUpdates, py::arg("entries"),
+           "Adds one to the count of every row with a gradient that has one.")
+      .def("addresses", &listAddresses,
+           "Address and stride of each operand of each matrix.")
+      .def("scalars", &listScalars, "The values of each scalar set.");
+  m.def("has_same_items", &hasSameItems, py::arg("dict"), py::arg("snapshot"),
+        "Whether a dict has the very items of a tuple (key, value, key, value, "
+        "...), in that order; the value `...` stands for any.");
+  m.def("has_same_objects", &hasSameObjects, py::arg("sequence"),
+        py::arg("objects"),
+        "Whether a sequence has the very objects of a tuple, in that order.");
+  m.def("any_to_update", &anyToUpdate, py::arg("tensors"),
+        "Whether any of a tuple of tensors requires a gradient and has one.");
+}

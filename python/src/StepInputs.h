@@ -1,0 +1,110 @@
+//===-- StepInputs.h - what a step works on ---------------------*- C++ -*-===//
+//
+// The addresses, strides and scalars of a program's steps, kept from one step
+// to the next, and how the tensors were that the addresses are of. Before a
+// step every tensor is compared; what only moved is corrected here, and rows
+// where anything else has changed are for Python to look at.
+//
+// A row is a parameter with its gradient and states, and one or more matrices.
+// Nothing of Python's is kept alive: tensors are handed in for each call, so
+// that they can go when the garbage collector says so. All members are called
+// with the GIL.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KAON_PYTHON_SRC_STEPINPUTS_H
+#define KAON_PYTHON_SRC_STEPINPUTS_H
+
+#include "python/src/TensorReader.h"
+#include "runtime/kaon_runtime.h"
+
+#include <cstdint>
+#include <deque>
+#include <pybind11/pybind11.h>
+#include <vector>
+
+namespace kaon::python {
+
+class StepInputs {
+public:
+  explicit StepInputs(TensorReader reader);
+
+  bool usesExchange() const { return reader.usesExchange(); }
+
+  /// Adds a row of so many matrices with so many states each; returns its
+  /// number.
+  size_t add(size_t matrices, size_t states);
+  /// Says where an operand of a matrix lies: 0 is the parameter, 1 the
+  /// gradient, then come the states.
+  void place(size_t row, size_t matrix, size_t operand, uintptr_t address,
+             int64_t stride);
+
+  /// Adds a scalar set that has the values numbered `values`, as many as
+  /// `count` says. Those of a row that counts its updates come after the count.
+  void addScalars(size_t values, size_t count, int64_t countingRow);
+  /// Gives the values numbered `values`, to all sets that have them.
+  void setValues(size_t values, const pybind11::sequence &numbers);
+
+  /// Compares the tensors of all rows with what they were, and the states that
+  /// are in use with those that the optimizer has. Returns the numbers of the
+  /// rows that have to be looked at.
+  std::vector<size_t> compare(const pybind11::list &entries,
+                              const pybind11::object &optimizerStates);
+  /// Takes the tensors of a row for what they are now. `inPlace` says whether
+  /// its gradient is read where it is.
+  void accept(size_t row, const pybind11::tuple &entry, bool inPlace);
+  /// A row without a gradient, which is left alone.
+  void clear(size_t row);
+
+  /// Counts the update of each row that was just stepped.
+  void countUpdates(const pybind11::list &entries) const;
+
+  /// Copies for one step, which other threads cannot change.
+  std::vector<KaonBuffer> copyBuffers() const { return buffers; }
+  std::vector<double> copyScalars() const { return scalars; }
+  /// The scalar sets, in a copy of the scalars.
+  std::vector<KaonScalars> setsIn(const std::vector<double> &copy) const;
+
+private:
+  struct Row {
+    size_t firstBuffer, numMatrices, numOperands;
+    bool isKnown = false;   // whether its tensors are as they were accepted
+    bool isActive = false;  // whether it has a gradient
+    bool isInPlace = false; // whether that is read where it is
+    bool hasStates = false; // whether the optimizer's states are those in use
+    std::vector<size_t> counts; // where in scalars its count is
+    TensorLayout parameter, gradient;
+    std::vector<TensorLayout> states;
+  };
+  struct ScalarSet {
+    size_t values;
+    size_t first, count; // in scalars
+    bool hasCount;       // in the first place
+  };
+  /// The parts of a row that Python hands in.
+  struct Entry;
+
+  Row &rowAt(size_t row);
+  bool isUnchanged(Row &row, const Entry &entry);
+  bool areStatesUnchanged(const Row &row, const Entry &entry) const;
+  bool readCount(const Row &row, const Entry &entry);
+  bool hasGradient(const Entry &entry, pybind11::object &gradient) const;
+  void shiftGradient(Row &row, uintptr_t data);
+  void findStates(const std::vector<Entry> &entries, PyObject *states);
+  bool areStatesWhereTheyWere(const std::vector<Entry> &entries,
+                              PyObject *states) const;
+  std::vector<Entry> readEntries(const pybind11::list &entries) const;
+  Entry readEntry(const Row &row, PyObject *entry) const;
+
+  TensorReader reader;
+  pybind11::object gradName, requiresGradName, stepName; // interned
+  std::deque<Row> rows; // which stay where they are
+  std::vector<KaonBuffer> buffers;
+  std::vector<double> scalars;
+  std::vector<ScalarSet> sets;
+  std::vector<int64_t> rowAtPosition; // of the optimizer's states; or -1
+};
+
+} // namespace kaon::python
+
+#endif // KAON_PYTHON_SRC_STEPINPUTS_H

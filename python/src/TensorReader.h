@@ -1,0 +1,76 @@
+//===-- TensorReader.h - where torch's tensors lie --------------*- C++ -*-===//
+//
+// Tells whether a tensor is where it was and as it was, for as little as
+// possible, since a step asks it of every parameter, gradient and state. Knows
+// torch as Python objects only and links nothing of it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KAON_PYTHON_SRC_TENSORREADER_H
+#define KAON_PYTHON_SRC_TENSORREADER_H
+
+#include "python/src/DLPack.h"
+
+#include <cstdint>
+#include <pybind11/pybind11.h>
+#include <vector>
+
+namespace kaon::python {
+
+/// A tensor as it was when it was read. Keeps nothing of it alive; the address
+/// is for comparing.
+struct TensorLayout {
+  uintptr_t data = 0;
+  // What the exchange interface says, sizes before strides.
+  dlpack::Device device = {};
+  dlpack::DataType dtype = {};
+  std::vector<int64_t> extents;
+  // What attributes say, where there is no such interface.
+  pybind11::object attributes;
+};
+
+class TensorReader {
+public:
+  /// What became of a tensor.
+  enum class Change : uint8_t {
+    None,
+    Moved, // the same elsewhere
+    Other, // of another layout, or torch does not say
+  };
+
+  /// `tensorType` is torch.Tensor, `exchange` its capsule, or None where torch
+  /// has none. Capsules of unknown versions are left alone.
+  TensorReader(const pybind11::type &tensorType,
+               const pybind11::object &exchange);
+
+  /// Whether tensors are read through the exchange interface.
+  bool usesExchange() const { return describe; }
+
+  /// Reads `tensor`. False where it is no tensor, or torch refuses to say where
+  /// it lies: sparse tensors, tensors without memory.
+  bool read(PyObject *tensor, TensorLayout &layout) const;
+
+  /// Compares `tensor` with what it was.
+  Change compare(PyObject *tensor, const TensorLayout &layout,
+                 uintptr_t &data) const;
+
+  /// Whether the elements of `tensor` are the negatives of those in memory.
+  bool isNegated(PyObject *tensor) const;
+
+private:
+  bool isTensor(PyObject *object) const {
+    return PyObject_TypeCheck(object,
+                              reinterpret_cast<PyTypeObject *>(type.ptr()));
+  }
+  bool describeTensor(PyObject *object, dlpack::Tensor &tensor) const;
+  bool readAttributes(PyObject *tensor, uintptr_t &data,
+                      pybind11::object &attributes) const;
+
+  pybind11::object type;
+  pybind11::object isNegative; // torch.Tensor.is_neg
+  int (*describe)(void *, dlpack::Tensor *) = nullptr;
+};
+
+} // namespace kaon::python
+
+#endif // KAON_PYTHON_SRC_TENSORREADER_H

@@ -1,0 +1,507 @@
+"""What a step works on is compared with what it was: whatever is replaced, moved or changed between steps is noticed.
+
+Both ways to read a tensor are tested: torch's C interface, where this torch has it, and its attributes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import kaon.optim.program
+import pytest
+import torch
+from kaon import _C
+from kaon.optim import AdamW, Muon, PeriodicRowwiseMuon, Rule, default_rules
+from optim_tools import assert_bitwise, parameters, set_gradients, snapshot, tensor_states
+from torch import Tensor, nn
+
+HAS_EXCHANGE = kaon.optim.program.exchange_api() is not None
+
+
+@pytest.fixture(params=["exchange", "attributes"])
+def exchange(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """torch's C interface, or None, which is then what optimizers get as well."""
+    if request.param == "attributes":
+        monkeypatch.setattr("kaon.optim.program.exchange_api", lambda: None)
+        return None
+    if not HAS_EXCHANGE:
+        pytest.skip("this torch has no __dlpack_c_exchange_api__")
+    return kaon.optim.program.exchange_api()
+
+
+class Watched:
+    """One parameter of one matrix with one state, and the inputs of its steps."""
+
+    def __init__(self, exchange: Any) -> None:
+        self.parameter = nn.Parameter(torch.zeros(4, 6))
+        self.parameter.grad = torch.zeros(4, 6)
+        self.state: dict[str, Any] = {"m": torch.zeros(4, 6), "step": 7}
+        self.inputs = _C.StepInputs(Tensor, exchange)
+        self.row = self.inputs.add(matrices=1, states=1)
+        self.inputs.add_scalars(0, 2, self.row)
+        self.states: dict[Any, Any] = {self.parameter: self.state}
+        self.entry = (self.parameter, self.state, True, "m", self.state["m"])
+        self.place(self.parameter, self.gradient, self.state["m"])
+        self.inputs.accept(self.row, self.entry, True)
+        assert self.changed() == []
+
+    @property
+    def gradient(self) -> Tensor:
+        assert self.parameter.grad is not None
+        return self.parameter.grad
+
+    def place(self, *tensors: Tensor) -> None:
+        for operand, tensor in enumerate(tensors):
+            self.inputs.place(self.row, 0, operand, tensor.data_ptr(), tensor.stride(0))
+
+    def changed(self) -> list[int]:
+        return self.inputs.compare([self.entry], self.states)
+
+    def address(self, operand: int) -> int:
+        return self.inputs.addresses()[2 * operand]
+
+
+def test_the_way_to_read_is_the_one_asked_for(exchange: Any) -> None:
+    assert _C.StepInputs(Tensor, exchange).uses_exchange == (exchange is not None)
+
+
+# ---- one row
+
+
+def _set(attribute: str, value: Callable[[Watched], Any]) -> Callable[[Watched], None]:
+    return lambda watched: setattr(watched.parameter, attribute, value(watched))
+
+
+class _Sub(Tensor):
+    pass
+
+
+class _Wrapper(Tensor):
+    """A tensor without memory of its own, as distributed ones are."""
+
+    @staticmethod
+    def __new__(cls, shape: tuple[int, ...]) -> _Wrapper:
+        made: _Wrapper = Tensor._make_wrapper_subclass(cls, shape)  # type: ignore[attr-defined]
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return NotImplemented
+
+
+NOTICED: dict[str, Callable[[Watched], Any]] = {
+    "parameter moved": _set("data", lambda w: w.parameter.data.clone()),
+    "parameter transposed": _set("data", lambda w: w.parameter.data.as_strided((4, 6), (1, 4))),
+    "parameter of fewer rows": _set("data", lambda w: w.parameter.data[:3]),
+    "parameter flattened": _set("data", lambda w: w.parameter.data.flatten()),
+    "parameter frozen": lambda w: w.parameter.requires_grad_(False),
+    "no gradient": _set("grad", lambda w: None),
+    "gradient of another layout": _set("grad", lambda w: torch.zeros(6, 4).t()),
+    "gradient expanded": _set("grad", lambda w: torch.zeros(6).expand(4, 6)),
+    "gradient changed in place": lambda w: w.gradient.as_strided_((4, 6), (1, 4)),
+    "sparse gradient": _set("grad", lambda w: torch.eye(4, 6).to_sparse()),
+    "negated gradient": _set("grad", lambda w: torch._neg_view(torch.zeros(4, 6))),
+    "state replaced": lambda w: w.state.update(m=w.state["m"].clone()),
+    "state removed": lambda w: w.state.pop("m"),
+    "state moved": lambda w: setattr(w.state["m"], "data", w.state["m"].data.clone()),
+    "state transposed in place": lambda w: w.state["m"].as_strided_((4, 6), (1, 4)),
+    "state of another type": lambda w: setattr(w.state["m"], "data", w.state["m"].double()),
+    "count of another type": lambda w: w.state.update(step=7.0),
+    "count is a truth value": lambda w: w.state.update(step=True),
+    "count removed": lambda w: w.state.pop("step"),
+    "states replaced": lambda w: w.states.update({w.parameter: dict(w.state)}),
+    "states removed": lambda w: w.states.clear(),
+}
+
+
+@pytest.mark.parametrize("change", NOTICED.values(), ids=list(NOTICED))
+def test_what_changes_is_noticed(exchange: Any, change: Callable[[Watched], Any]) -> None:
+    watched = Watched(exchange)
+    change(watched)
+    assert watched.changed() == [watched.row]
+    assert watched.changed() == [watched.row], "until it is accepted"
+
+
+def test_types_and_devices_are_noticed_at_one_address(exchange: Any) -> None:
+    memory = torch.zeros(24)
+    for view in (memory.view(torch.int32), memory.view(torch.bfloat16)[:24]):
+        watched = Watched(exchange)
+        watched.state["m"].data = memory.view(4, 6)
+        watched.inputs.accept(watched.row, watched.entry, True)
+        assert watched.changed() == []
+        watched.state["m"].data = view.view(4, 6)
+        assert watched.state["m"].data_ptr() == memory.data_ptr()
+        assert watched.changed() == [0]
+    watched = Watched(exchange)
+    watched.state["m"] = torch.zeros(4, 6, device="meta")
+    watched.entry = (*watched.entry[:4], watched.state["m"])
+    assert watched.changed() == [0]
+
+
+def test_a_gradient_that_only_moved_is_followed(exchange: Any) -> None:
+    watched = Watched(exchange)
+    kept = []
+    for _ in range(3):
+        kept.append(watched.gradient)
+        watched.parameter.grad = torch.zeros(4, 6)
+        assert watched.changed() == []
+        assert watched.address(1) == watched.gradient.data_ptr() != kept[-1].data_ptr()
+    watched.parameter.grad = torch.zeros(4, 6).as_subclass(_Sub)
+    assert watched.changed() == [] and watched.address(1) == watched.gradient.data_ptr()
+
+
+def test_the_copy_of_a_gradient_stays_where_it_is(exchange: Any) -> None:
+    watched = Watched(exchange)
+    watched.inputs.place(0, 0, 1, 4096, 6)
+    watched.inputs.accept(0, watched.entry, False)
+    kept = watched.gradient
+    watched.parameter.grad = torch.zeros(4, 6)
+    assert watched.changed() == [] and watched.address(1) == 4096
+    watched.parameter.grad = torch._neg_view(torch.zeros(4, 6))
+    assert watched.changed() == [], "copies are of what the elements are"
+    assert kept.data_ptr() != watched.gradient.data_ptr()
+
+
+def test_a_row_without_gradient_is_noticed_once(exchange: Any) -> None:
+    watched = Watched(exchange)
+    watched.parameter.grad = None
+    assert watched.changed() == [0]
+    watched.inputs.clear(0)
+    assert watched.changed() == [] and watched.address(1) == 0
+    watched.parameter.grad = torch.zeros(4, 6)
+    assert watched.changed() == [0]
+
+
+def test_tensors_without_memory_are_never_trusted(exchange: Any) -> None:
+    for tensor in (_Wrapper((4, 6)), torch.zeros(4, 6, device="meta"), torch.eye(4, 6).to_sparse(), "no tensor"):
+        watched = Watched(exchange)
+        watched.entry = (watched.parameter, {"m": tensor, "step": 7}, True, "m", tensor)
+        watched.states = {watched.parameter: watched.entry[1]}
+        watched.inputs.accept(0, watched.entry, True)
+        assert watched.changed() == [0], tensor
+
+
+def test_counts_are_read_and_counted(exchange: Any) -> None:
+    watched = Watched(exchange)
+    watched.inputs.set_values(0, [0.5, 0.25])
+    assert watched.inputs.scalars() == [[8.0, 0.5, 0.25]]
+    watched.state["step"] = 1 << 40
+    assert watched.changed() == [] and watched.inputs.scalars() == [[float((1 << 40) + 1), 0.5, 0.25]]
+    watched.inputs.count_updates([watched.entry])
+    assert watched.state["step"] == (1 << 40) + 1
+    watched.state["step"] = 10**400
+    with pytest.raises(OverflowError):
+        watched.changed()
+
+
+def test_the_order_of_states_does_not_matter(exchange: Any) -> None:
+    watched = Watched(exchange)
+    other = nn.Parameter(torch.zeros(2))
+    watched.states = {other: {}, watched.parameter: watched.state}
+    assert watched.changed() == []
+    watched.states = {watched.parameter: watched.state, other: {}}
+    assert watched.changed() == []
+    watched.states = {other: {}}
+    assert watched.changed() == [0]
+
+
+def test_states_that_are_no_dict_are_looked_at(exchange: Any) -> None:
+    class Mapping:
+        def get(self, key: Any) -> None: ...
+
+    watched = Watched(exchange)
+    assert watched.inputs.compare([watched.entry], Mapping()) == [0]  # type: ignore[arg-type]
+
+
+def test_wrong_uses_are_refused(exchange: Any) -> None:
+    watched = Watched(exchange)
+    inputs, entry = watched.inputs, watched.entry
+    with pytest.raises(IndexError, match="row: expects one below 1, but got 1"):
+        inputs.clear(1)
+    with pytest.raises(IndexError, match="expects a matrix below 1 and an operand below 3, but got 0 and 3"):
+        inputs.place(0, 0, 3, 0, 0)
+    with pytest.raises(ValueError, match="values 0: expects 2 numbers, but got 1"):
+        inputs.set_values(0, [1.0])
+    with pytest.raises(ValueError, match="entries: expects one for each of 1 rows, but got 2"):
+        inputs.compare([entry, entry], watched.states)
+    with pytest.raises(ValueError, match="entries: expects tuples of 5 for a row with 1 states"):
+        inputs.compare([entry[:3]], watched.states)
+
+
+# ---- the C interface
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("previous", ctypes.c_void_p))
+
+
+def _capsule(address: int, name: bytes = b"dlpack_exchange_api") -> Any:
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype = ctypes.py_object
+    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return new(address, name, None)
+
+
+def test_an_unknown_version_of_the_interface_is_left_alone() -> None:
+    header = _Header(2, 0, None)
+    capsule = _capsule(ctypes.addressof(header))
+    assert not _C.StepInputs(Tensor, capsule).uses_exchange
+    other_name = b"something_else"
+    assert not _C.StepInputs(Tensor, _capsule(ctypes.addressof(header), other_name)).uses_exchange
+    assert not _C.StepInputs(Tensor, 17).uses_exchange
+
+
+@pytest.mark.skipif(not HAS_EXCHANGE, reason="this torch has no __dlpack_c_exchange_api__")
+def test_an_older_version_behind_a_newer_one_is_found() -> None:
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype = ctypes.c_void_p
+    pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    name = b"dlpack_exchange_api"
+    header = _Header(2, 0, pointer(kaon.optim.program.exchange_api(), name))
+    assert _C.StepInputs(Tensor, _capsule(ctypes.addressof(header), name)).uses_exchange
+
+
+# ---- groups
+
+
+def test_same_items_are_the_same_objects_in_the_same_order() -> None:
+    rate = 0.5
+    group = {"lr": rate, "params": [1], "step": 3}
+    taken = ("lr", rate, "params", ..., "step", ...)
+    assert _C.has_same_items(group, taken)
+    group["step"], group["params"] = 4, [2]
+    assert _C.has_same_items(group, taken)
+    assert not _C.has_same_items({**group, "lr": float("0.5")}, taken)
+    assert not _C.has_same_items({**group, "more": 1}, taken)
+    assert not _C.has_same_items({"step": 4, "lr": rate, "params": [2]}, taken)
+
+
+def test_same_objects_and_tensors_to_update() -> None:
+    a, b = parameters([(2, 2), (2, 2)])
+    assert _C.has_same_objects([a, b], (a, b)) and _C.has_same_objects((a, b), (a, b))
+    assert not _C.has_same_objects([b, a], (a, b)) and not _C.has_same_objects([a], (a, b))
+    with pytest.raises(TypeError, match="expects a sequence"):
+        _C.has_same_objects(3, (a,))  # type: ignore[arg-type]
+    a.requires_grad_(False)
+    a.grad = torch.zeros(2, 2)
+    assert not _C.any_to_update((a, b))
+    a.requires_grad_(True)
+    assert _C.any_to_update((b, a))
+
+
+# ---- whole optimizers
+
+SHAPES = [(4, 6), (6, 4), (8, 3), (5,)]
+FACTORIES: dict[str, Callable[[list[nn.Parameter]], Any]] = {
+    "muon": lambda params: Muon(params, lr=0.1),
+    "periodic": lambda params: PeriodicRowwiseMuon(params, lr=0.1, period=2, row_scale="calibrated"),
+    "adamw": lambda params: AdamW(params, lr=0.1, amsgrad=True),
+    "split": lambda params: Muon(
+        params, lr=0.1, rules=[Rule("matrix", shape=lambda shape: shape == (8, 3), view="split(2)"), *default_rules()]
+    ),
+    "ascent": lambda params: Muon(params, lr=0.1, maximize=True),
+}
+
+
+def _transposed(tensor: Tensor) -> Tensor:
+    return tensor.t().contiguous().t() if tensor.dim() == 2 else tensor.clone()
+
+
+def _spread(tensor: Tensor) -> Tensor:
+    return torch.stack([tensor, tensor], dim=-1)[..., 0]
+
+
+def _with_states(optimizer: Any, change: Callable[[Tensor], Tensor]) -> None:
+    for parameter, state in optimizer.state.items():
+        for name, tensor in tensor_states(optimizer, parameter).items():
+            state[name] = change(tensor)
+
+
+def _each(change: Callable[[nn.Parameter], Any]) -> Callable[[Any, list[nn.Parameter]], None]:
+    def apply(optimizer: Any, params: list[nn.Parameter]) -> None:
+        del optimizer
+        for parameter in params:
+            change(parameter)
+
+    return apply
+
+
+def _assign(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[Any, list[nn.Parameter]], None]:
+    return _each(lambda parameter: setattr(parameter, name, change(getattr(parameter, name))))
+
+
+def _clear_states(optimizer: Any, params: list[nn.Parameter]) -> None:
+    del params
+    kept = {parameter: dict(state) for parameter, state in optimizer.state.items()}
+    optimizer.state.clear()
+    optimizer.state.update(reversed(kept.items()))
+
+
+REPLACEMENTS: dict[str, Callable[[Any, list[nn.Parameter]], Any]] = {
+    "gradients": _assign("grad", lambda g: g.clone()),
+    "gradients transposed": _assign("grad", _transposed),
+    "gradients spread": _assign("grad", _spread),
+    "gradients negated in memory": _assign("grad", lambda g: torch._neg_view(-g)),
+    "gradients moved in place": _each(lambda p: setattr(p.grad, "data", p.grad.data.clone())),  # type: ignore[union-attr]
+    "gradients of a subclass": _assign("grad", lambda g: g.clone().as_subclass(_Sub)),
+    "parameters": _assign("data", lambda w: w.clone()),
+    "parameters transposed": _assign("data", _transposed),
+    "parameters spread": _assign("data", _spread),
+    "states": lambda optimizer, params: _with_states(optimizer, lambda s: s.clone()),
+    "states moved in place": lambda optimizer, params: [
+        setattr(state, "data", state.data.clone())
+        for parameter in params
+        for state in tensor_states(optimizer, parameter).values()
+    ],
+    "dicts of states, in another order": _clear_states,
+}
+
+
+@pytest.mark.parametrize("factory", FACTORIES.values(), ids=list(FACTORIES))
+@pytest.mark.parametrize("replace", REPLACEMENTS.values(), ids=list(REPLACEMENTS))
+def test_steps_go_on_alike_whatever_is_replaced(
+    exchange: Any, factory: Any, replace: Callable[[Any, list[nn.Parameter]], Any]
+) -> None:
+    """What is replaced is scribbled over before the step, so that a step on what was there before shows."""
+    params, twins = parameters(SHAPES), parameters(SHAPES)
+    optimizer, reference = factory(params), factory(twins)
+    for step in range(5):
+        set_gradients(params, step)
+        set_gradients(twins, step)
+        if step >= 2:
+            old = [params, [p.grad for p in params], *(tensor_states(optimizer, p).values() for p in params)]
+            before = [(tensor, tensor.data) for tensors in old for tensor in tensors if tensor is not None]
+            replace(optimizer, params)
+            now = [
+                *params,
+                *(p.grad for p in params),
+                *(t for p in params for t in tensor_states(optimizer, p).values()),
+            ]
+            used = {tensor.data_ptr() for tensor in now if tensor is not None}
+            for _, data in before:
+                if data.data_ptr() not in used:
+                    data.fill_(3.0)
+        optimizer.step()
+        reference.step()
+        assert_bitwise(snapshot(optimizer), snapshot(reference))
+
+
+def test_zero_grad_makes_new_gradients_every_step(exchange: Any) -> None:
+    params, twins = parameters(SHAPES), parameters(SHAPES)
+    optimizer, reference = AdamW(params, lr=0.1), AdamW(twins, lr=0.1)
+    missing: set[int] = set()
+    for step, missing in enumerate([{0}, set(), {1, 2}, {0, 1, 2, 3}, {3}, set()]):
+        for group in (params, twins):
+            set_gradients(group, step)
+            for index in missing:
+                group[index].grad = None
+        optimizer.step()
+        reference.step()
+        optimizer.zero_grad(set_to_none=True)
+        reference.zero_grad(set_to_none=False)
+        assert_bitwise(snapshot(optimizer), snapshot(reference))
+    assert [optimizer.state[p]["step"] for p in params] == [4, 4, 4, 4]
+
+
+@pytest.mark.skipif(not hasattr(Tensor, "grad_dtype"), reason="this torch ties gradients to the parameter's type")
+def test_types_of_gradients_may_change_between_steps(exchange: Any) -> None:
+    (a,), (b,) = parameters([(4, 6)], torch.bfloat16), parameters([(4, 6)], torch.bfloat16)
+    first, second = Muon([a], lr=0.1), Muon([b], lr=0.1)
+    for step in range(4):
+        dtype = torch.float32 if step % 2 else torch.bfloat16
+        gradient = torch.randn(4, 6, generator=torch.Generator().manual_seed(step)).to(dtype)
+        for parameter in (a, b):
+            parameter.grad = None
+            parameter.grad_dtype = dtype  # type: ignore[attr-defined]
+            parameter.grad = gradient.clone()
+        first.step()
+        fresh = Muon([b], lr=0.1)
+        fresh.load_state_dict(second.state_dict())
+        fresh.step()
+        second = fresh
+        assert_bitwise([a], [b])
+
+
+def test_a_conjugate_left_in_the_gradient_of_one_element_is_resolved(exchange: Any) -> None:
+    """torch may leave the sign of an imaginary part for later: memory holds the negative of such a gradient."""
+    w = nn.Parameter(torch.ones(1, 1))
+    (torch.complex(torch.ones(1, 1), w).conj() * 1j).real.sum().backward()
+    assert w.grad is not None
+    if not w.grad.is_neg():
+        pytest.skip("this torch resolves it")
+    twin = nn.Parameter(torch.ones(1, 1))
+    twin.grad = w.grad.clone()
+    for parameter in (w, twin):
+        AdamW([parameter], lr=0.1).step()
+    assert_bitwise([w], [twin])
+
+
+def test_a_gradient_without_memory_is_refused(exchange: Any) -> None:
+    (parameter,) = parameters([(4, 6)])
+    optimizer = Muon([parameter])
+    set_gradients([parameter], 0)
+    optimizer.step()
+    (program,) = optimizer._collect()
+    with pytest.raises(
+        TypeError, match=r"expects the gradient of parameter 0 .* in memory, but this _Wrapper has none"
+    ):
+        program.records[0].place_gradient(program.inputs, _Wrapper((4, 6)))
+
+
+def test_options_that_are_tensors_or_lists_are_read_at_every_step(exchange: Any) -> None:
+    params, twins = parameters(SHAPES), parameters(SHAPES)
+    rate = torch.tensor(0.1)
+    optimizer, reference = AdamW(params, lr=rate), AdamW(twins, lr=0.1)
+    betas = [0.9, 0.999]
+    optimizer.param_groups[0]["betas"] = betas
+    for step in range(4):
+        optimizer.param_groups[0]["lr"].fill_(0.1 / (step + 1))
+        reference.param_groups[0]["lr"] = float(torch.tensor(0.1 / (step + 1)))
+        betas[0] = 0.9 - 0.1 * step
+        reference.param_groups[0]["betas"] = tuple(betas)
+        for group in (params, twins):
+            set_gradients(group, step)
+        optimizer.step()
+        reference.step()
+        assert_bitwise(snapshot(optimizer), snapshot(reference))
+
+
+# ---- lifetimes
+
+
+def test_nothing_is_kept_alive(exchange: Any) -> None:
+    params = parameters(SHAPES)
+    optimizer = AdamW(params, lr=0.1)
+    set_gradients(params, 0)
+    optimizer.step()
+    counts = [sys.getrefcount(p) for p in params]
+    states = [tensor for p in params for tensor in tensor_states(optimizer, p).values()]
+    state_counts = [sys.getrefcount(tensor) for tensor in states]
+    gone = weakref.ref(params[0].grad)  # type: ignore[arg-type]
+    for step in range(20):
+        set_gradients(params, step)
+        optimizer.step()
+    assert gone() is None
+    kept = weakref.ref(params[0].grad)  # type: ignore[arg-type]
+    optimizer.zero_grad()
+    assert kept() is None, "memory of gradients is free after zero_grad"
+    assert [sys.getrefcount(p) for p in params] == counts
+    assert [sys.getrefcount(tensor) for tensor in states] == state_counts
+
+
+def test_an_optimizer_that_its_parameters_know_is_collected(exchange: Any) -> None:
+    """As where a hook of each parameter steps an optimizer of its own."""
+    (parameter,) = parameters([(4, 6)])
+    optimizer = Muon([parameter], lr=0.1)
+    parameter.register_post_accumulate_grad_hook(lambda p: optimizer.step())  # noqa: F821
+    parameter.sum().backward()
+    assert optimizer.param_groups[0]["step"] == 1
+    dead = weakref.ref(optimizer)
+    del optimizer, parameter
+    gc.collect()
+    assert dead() is None
