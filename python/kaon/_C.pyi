@@ -386,6 +386,28 @@ class CudaExecutor:
         """For each kernel, how many matrices it was launched on so far."""
 
     @property
+    def kernel_launches(self) -> int:
+        """How many times a kernel of the plan was launched, alone or in a graph; one covers any number of matrices."""
+
+    @property
+    def graph_launches(self) -> int:
+        """How many times a graph was launched."""
+
+    def kernels(self, phase: int = 0) -> list[str]:
+        """The kernels that a step of a phase launches, in order; raises ValueError for no such phase."""
+
+    def repeat(self, phase: int, launch: int, count: int = 1, stream: int = 0) -> None:
+        """Launch one kernel of a phase again, on what the last step left: for measurements of it alone.
+
+        Parameters and states change as it changes them.
+
+        Args:
+            launch: its position in :meth:`kernels`.
+
+        Raises ValueError before the first step of the phase, and for no such phase or launch.
+        """
+
+    @property
     def workspace_bytes(self) -> int: ...
     @property
     def table_bytes(self) -> int: ...

@@ -54,11 +54,11 @@ public:
 
   Executor &operator*() const { return *executor; }
   Executor *operator->() const { return executor.get(); }
-  const CudaBackend &cuda() const { return *backend; }
+  CudaBackend &cuda() const { return *backend; }
 
 private:
   std::unique_ptr<Executor> executor;
-  const CudaBackend *backend = nullptr; // the executor's
+  CudaBackend *backend = nullptr; // the executor's
 };
 
 } // namespace
@@ -215,6 +215,39 @@ void bindCudaRuntime(py::module_ &m) {
           [](const CudaExecutor &self) { return getLaunches(*self); },
           "For each kernel, how many matrices it was launched on since the "
           "executor was made.")
+      .def_property_readonly(
+          "kernel_launches",
+          [](const CudaExecutor &self) {
+            return self.cuda().numKernelLaunches();
+          },
+          "How many times a kernel of the plan was launched, alone or in a "
+          "graph; one launch covers any number of matrices.")
+      .def_property_readonly(
+          "graph_launches",
+          [](const CudaExecutor &self) {
+            return self.cuda().numGraphLaunches();
+          },
+          "How many times a graph was launched.")
+      .def(
+          "kernels",
+          [](const CudaExecutor &self, size_t phase) {
+            return unwrap(self.cuda().kernelsOf(phase));
+          },
+          py::arg("phase") = 0,
+          "The kernels that a step of a phase launches, in order.")
+      .def(
+          "repeat",
+          [](const CudaExecutor &self, size_t phase, size_t launch,
+             int64_t count, uintptr_t stream) {
+            check(self.cuda().repeat(phase, launch, count,
+                                     reinterpret_cast<void *>(stream)));
+          },
+          py::arg("phase"), py::arg("launch"), py::arg("count") = 1,
+          py::arg("stream") = 0, py::call_guard<py::gil_scoped_release>(),
+          "Launches one kernel of a phase again, `count` times, on what the "
+          "last step left: for measurements of it alone. Parameters and states "
+          "change as it changes them. Raises ValueError before the first step "
+          "of the phase.")
       .def_property_readonly(
           "workspace_bytes",
           [](const CudaExecutor &self) { return self->plan().workspaceBytes; },

@@ -346,3 +346,46 @@ int64_t CudaBackend::tableBytes() const {
   }
   return bytes;
 }
+
+//===----------------------------------------------------------------------===//
+// What was launched, and measurements
+//===----------------------------------------------------------------------===//
+
+int64_t CudaBackend::numKernelLaunches() const {
+  int64_t count = 0;
+  for (const Phase &phase : phases) {
+    count += phase.tables.numKernelLaunches();
+  }
+  return count;
+}
+
+int64_t CudaBackend::numGraphLaunches() const {
+  int64_t count = 0;
+  for (const Phase &phase : phases) {
+    count += phase.tables.numGraphLaunches();
+  }
+  return count;
+}
+
+Status CudaBackend::checkPhase(size_t phase) const {
+  if (phase >= phases.size()) {
+    return Status::failure("cuda: expects a phase below ", phases.size(),
+                           ", but got ", phase);
+  }
+  return Status::success();
+}
+
+Result<std::vector<std::string_view>>
+CudaBackend::kernelsOf(size_t phase) const {
+  KAON_RETURN_IF_ERROR(checkPhase(phase));
+  return phases[phase].tables.kernels();
+}
+
+Status CudaBackend::repeat(size_t phase, size_t launch, int64_t count,
+                           void *handle) {
+  KAON_RETURN_IF_ERROR(checkPhase(phase));
+  KAON_RETURN_IF_ERROR(beginStep(handle));
+  Status status = phases[phase].tables.repeat(launch, count, stream);
+  Status ended = endStep();
+  return status.ok() ? ended : status;
+}

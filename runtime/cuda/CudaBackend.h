@@ -25,6 +25,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 namespace kaon::runtime::cuda {
@@ -57,6 +58,17 @@ public:
   const CudaDriver &cudaDriver() const { return *driver; }
   /// Bytes of device memory that tables take.
   int64_t tableBytes() const;
+  /// Kernels of the plan that were launched so far, alone or as nodes of
+  /// graphs, and graphs that were. One launch is one, however many matrices it
+  /// covers.
+  int64_t numKernelLaunches() const;
+  int64_t numGraphLaunches() const;
+
+  /// The kernels that a step of the phase launches, in order.
+  Result<std::vector<std::string_view>> kernelsOf(size_t phase) const;
+  /// Launches one of them `count` times more, on what the last step left in
+  /// tables and workspace: for measurements of one kernel alone.
+  Status repeat(size_t phase, size_t launch, int64_t count, void *stream);
 
 private:
   /// The tables of a phase, and the schedule that they are of.
@@ -78,6 +90,7 @@ private:
     OperandBinding binding;
   };
 
+  Status checkPhase(size_t phase) const;
   Status loadKernels();
   Status loadFiniteChecks();
   Status preparePhases(std::span<const PhaseSchedule> schedules);

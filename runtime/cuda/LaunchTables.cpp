@@ -234,6 +234,7 @@ Status LaunchTables::finish() {
     std::copy(changing.begin(), changing.end(), slotMemory(slot));
   }
   constantsAreSent = constants.empty();
+  isSent = false;
   placeArguments();
   graph = CudaGraph();
   ++numBuilds;
@@ -309,6 +310,7 @@ bool LaunchTables::fits(const KaonBuffer *buffers) const {
 Status LaunchTables::send(const KaonBuffer *buffers,
                           std::span<const double> scalars, Stream stream) {
   assert(scalars.size() == numScalars && "tables are for a schedule");
+  isSent = true;
   if (changing.empty()) {
     return Status::success();
   }
@@ -334,17 +336,46 @@ Status LaunchTables::send(const KaonBuffer *buffers,
   return event.record(stream);
 }
 
+Status LaunchTables::launchOne(PreparedLaunch &launch, Stream stream) {
+  KAON_RETURN_IF_ERROR(driver->check(
+      (*driver)->launchKernel(launch.kernel->function(), launch.grid, 1, 1,
+                              launch.threads, 1, 1, launch.sharedBytes, stream,
+                              launch.parameters.data(), nullptr),
+      "kernel '", launch.kernel->name(), "': launching ", launch.grid,
+      " blocks of ", launch.threads, " threads with ", launch.sharedBytes,
+      " bytes of shared memory failed"));
+  ++kernelLaunches;
+  return Status::success();
+}
+
 Status LaunchTables::launch(Stream stream) {
   for (PreparedLaunch &launch : launches) {
-    KAON_RETURN_IF_ERROR(driver->check(
-        (*driver)->launchKernel(launch.kernel->function(), launch.grid, 1, 1,
-                                launch.threads, 1, 1, launch.sharedBytes,
-                                stream, launch.parameters.data(), nullptr),
-        "kernel '", launch.kernel->name(), "': launching ", launch.grid,
-        " blocks of ", launch.threads, " threads with ", launch.sharedBytes,
-        " bytes of shared memory failed"));
+    KAON_RETURN_IF_ERROR(launchOne(launch, stream));
   }
   return Status::success();
+}
+
+Status LaunchTables::repeat(size_t index, int64_t count, Stream stream) {
+  if (!isSent) {
+    return Status::failure("repeat: expects a phase of which a step has run, "
+                           "but none has since its tables were made");
+  }
+  if (index >= launches.size()) {
+    return Status::failure("repeat: expects a launch below ", launches.size(),
+                           ", but got ", index);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    KAON_RETURN_IF_ERROR(launchOne(launches[index], stream));
+  }
+  return Status::success();
+}
+
+std::vector<std::string_view> LaunchTables::kernels() const {
+  std::vector<std::string_view> names;
+  for (const PreparedLaunch &launch : launches) {
+    names.push_back(launch.kernel->name());
+  }
+  return names;
 }
 
 Status LaunchTables::replay(Stream stream) {
@@ -361,7 +392,10 @@ Status LaunchTables::replay(Stream stream) {
   if (!graph) {
     KAON_RETURN_IF_ERROR(makeGraph());
   }
-  return graph.launch(stream);
+  KAON_RETURN_IF_ERROR(graph.launch(stream));
+  kernelLaunches += static_cast<int64_t>(launches.size());
+  ++graphLaunches;
+  return Status::success();
 }
 
 Status LaunchTables::makeGraph() {

@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace kaon::runtime::cuda {
@@ -80,6 +81,15 @@ public:
   Status launch(Stream stream);
   /// The same by a graph, which is made when it is worth it.
   Status replay(Stream stream);
+  /// Launches one kernel `count` times more, on the tables that were sent last.
+  Status repeat(size_t index, int64_t count, Stream stream);
+
+  /// The kernels of all launches, in order.
+  std::vector<std::string_view> kernels() const;
+  /// Kernels that were launched so far, alone or as nodes of graphs.
+  int64_t numKernelLaunches() const { return kernelLaunches; }
+  /// Graphs that were.
+  int64_t numGraphLaunches() const { return graphLaunches; }
 
   /// Where kernels leave flags, after `useFlags`.
   Address flags() const { return changingAddress() + flagsOffset; }
@@ -129,6 +139,7 @@ private:
   void addProduct(std::vector<std::byte> &region, const MatrixRequest &matrix,
                   uint32_t firstTile, const KaonBuffer *buffers);
   void noteStrides(const MatrixRequest &matrix, const KaonBuffer *buffers);
+  Status launchOne(PreparedLaunch &launch, Stream stream);
   Status reserve();
   void placeArguments();
   Status makeGraph();
@@ -164,10 +175,13 @@ private:
   std::array<CudaEvent, numSlots> sent;
   int nextSlot = 0;
   bool constantsAreSent = false;
+  bool isSent = false; // Since the last `finish`.
 
   CudaGraph graph;
   int64_t numBuilds = 0;
   int64_t numReplays = 0; // of the present tables
+  int64_t kernelLaunches = 0;
+  int64_t graphLaunches = 0;
 };
 
 } // namespace kaon::runtime::cuda

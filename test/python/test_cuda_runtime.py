@@ -117,6 +117,50 @@ def test_workspaces_of_a_group_that_overlap_are_refused() -> None:
 
 
 @pytest.mark.parametrize("graphs", [False, True])
+def test_launches_are_counted(fake: fake_cuda.Fake, driver: _C.CudaDriver, graphs: bool) -> None:
+    plan = periodic_plan(SHAPES)
+    model = Model(plan)
+    executor = _C.CudaExecutor(plan, images(), driver, graphs=graphs)
+    assert (executor.kernel_launches, executor.graph_launches) == (0, 0)
+    fake.reset_calls()
+    for count in range(1, 6):
+        executor.step(count, model.flat(), [[0.25]], check_finite=False)
+    executor.synchronize()
+    assert executor.kernel_launches == sum(plan.costs[count % 2]["launches"] for count in range(1, 6))
+    assert executor.graph_launches == fake.calls("cuGraphLaunch") == (5 if graphs else 0)
+    assert [len(executor.kernels(phase)) for phase in (0, 1)] == [cost["launches"] for cost in plan.costs]
+    # A failed launch is none.
+    before = executor.kernel_launches, executor.graph_launches
+    fake.fail("cuGraphLaunch" if graphs else "cuLaunchKernel", 999)
+    with pytest.raises(_C.CudaError):
+        executor.step(6, model.flat(), [[0.25]], check_finite=False)
+    assert (executor.kernel_launches, executor.graph_launches) == before
+
+
+def test_one_kernel_is_launched_again(driver: _C.CudaDriver) -> None:
+    """On what the last step left: here as if there were more steps with the same scalars and gradients."""
+    plan = momentum_plan(SHAPES)
+    model, expected = Model(plan), Model(plan)
+    executor = _C.CudaExecutor(plan, images(), driver)
+    with pytest.raises(ValueError, match=r"repeat: expects a phase of which a step has run, but none has since"):
+        executor.repeat(0, 0)
+    executor.step(1, model.flat(), [[0.25, 0.5]])
+    assert executor.kernels() == ["momentum"]
+    executor.repeat(0, 0)
+    executor.repeat(0, 0, count=2)
+    executor.synchronize()
+    for _ in range(4):
+        expected.momentum_step(1, 0.25, 0.5)
+    assert model.contents() == expected.contents()
+    assert (executor.kernel_launches, executor.graph_launches) == (4, 1)
+    with pytest.raises(ValueError, match=r"repeat: expects a launch below 1, but got 1"):
+        executor.repeat(0, 1)
+    for call in (executor.kernels, lambda phase: executor.repeat(phase, 0)):
+        with pytest.raises(ValueError, match=r"cuda: expects a phase below 1, but got 1"):
+            call(1)
+
+
+@pytest.mark.parametrize("graphs", [False, True])
 def test_a_step_takes_nothing_after_the_first_of_its_phase(
     fake: fake_cuda.Fake, driver: _C.CudaDriver, graphs: bool
 ) -> None:
