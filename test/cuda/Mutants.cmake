@@ -40,7 +40,7 @@ kaon_add_mutant(missing_end_barrier FILES ${product_headers}
   FROM "copyAsyncWait<0>();\n    blockBarrier();"
   TO "copyAsyncWait<0>();")
 kaon_add_mutant(missing_mirror_barrier FILES ${product_headers}
-  FROM "      blockBarrier();\n      sums.forEachPair("
+  FROM "      groupBarrier<productThreads>();\n      sums.forEachPair("
   TO "      sums.forEachPair(")
 kaon_add_mutant(row_too_many FILES ${product_headers}
   FROM "globalRow < lastRow ?"
@@ -51,6 +51,69 @@ kaon_add_mutant(shifted_mirror FILES ${product_headers}
 kaon_add_mutant(mirror_not_transposed FILES ${product_headers}
   FROM "staged[column * stagedPitch + row] = narrow<T>(left);\n        staged[(column + 1) * stagedPitch + row] = narrow<T>(right);"
   TO "staged[row * stagedPitch + column] = narrow<T>(left);\n        staged[row * stagedPitch + column + 1] = narrow<T>(right);")
+
+# The main loop of sm_90a: waits, phases, fences, what is announced, and how shared memory is described.
+kaon_add_mutant(original_ring FILES WarpgroupProduct.cuh
+  FROM "//===-- WarpgroupProduct.cuh"
+  TO "//===-- WarpgroupProduct.cuh without a fault")
+kaon_add_mutant(missing_full_wait FILES WarpgroupProduct.cuh
+  FROM "barrierWait(full(shared, at.stage), at.parity);\n      productFence();"
+  TO "productFence();")
+kaon_add_mutant(missing_empty_wait FILES WarpgroupProduct.cuh
+  FROM "barrierWait(empty(shared, at.stage), at.parity ^ 1);"
+  TO "")
+kaon_add_mutant(wrong_parity FILES WarpgroupProduct.cuh
+  FROM "at.parity ^ 1"
+  TO "at.parity")
+kaon_add_mutant(parity_never_turns FILES WarpgroupProduct.cuh
+  FROM "      parity ^= 1;\n"
+  TO "")
+kaon_add_mutant(stage_left_too_early FILES WarpgroupProduct.cuh
+  FROM "      productWait<1>();\n"
+  TO "")
+kaon_add_mutant(missing_last_wait FILES WarpgroupProduct.cuh
+  FROM "productWaitAll(result.sums[0])"
+  TO "productWait<1>()")
+kaon_add_mutant(missing_product_fence FILES WarpgroupProduct.cuh
+  FROM "      productFence();\n"
+  TO "")
+kaon_add_mutant(missing_barrier_fence FILES WarpgroupProduct.cuh
+  FROM "    barrierInitFence();\n"
+  TO "")
+kaon_add_mutant(missing_start_barrier FILES WarpgroupProduct.cuh
+  FROM "    blockBarrier();\n"
+  TO "")
+kaon_add_mutant(missing_ring_end_barrier FILES WarpgroupProduct.cuh
+  FROM "    groupBarrier<productThreads>();\n"
+  TO "")
+kaon_add_mutant(missing_acquire FILES WarpgroupProduct.cuh
+  FROM "    tensorMapAcquire(b);\n"
+  TO "")
+kaon_add_mutant(bytes_of_one_operand FILES WarpgroupProduct.cuh
+  FROM "barrierExpect(arrival, stageBytes)"
+  TO "barrierExpect(arrival, BoxesA::bytes)")
+kaon_add_mutant(one_warp_releases FILES WarpgroupProduct.cuh
+  FROM "productThreads / warpSize"
+  TO "1")
+kaon_add_mutant(no_swizzle FILES WarpgroupProduct.cuh
+  FROM "8 * boxRowBytes);"
+  TO "8 * boxRowBytes) & ~(swizzle128Bytes << 62);")
+kaon_add_mutant(wrong_stride FILES WarpgroupProduct.cuh
+  FROM "8 * boxRowBytes)"
+  TO "4 * boxRowBytes)")
+kaon_add_mutant(wrong_leading FILES WarpgroupProduct.cuh
+  FROM "isTransposed ? boxBytes : 16"
+  TO "boxRowBytes")
+kaon_add_mutant(wrong_depth_step FILES WarpgroupProduct.cuh
+  FROM "isTransposed ? boxRowBytes : 2"
+  TO "2")
+kaon_add_mutant(swapped_coordinates FILES WarpgroupProduct.cuh
+  FROM "isTransposed ? along : depth,\n              isTransposed ? depth : along"
+  TO "isTransposed ? depth : along,\n              isTransposed ? along : depth")
+kaon_add_mutant(one_box_for_all FILES WarpgroupProduct.cuh
+  FROM "stage + warpgroup * boxBytes"
+  TO "stage + warpgroup / 2 * boxBytes")
+
 kaon_add_mutant(element_too_many FILES Elementwise.cuh
   FROM "static_cast<int>(rest) : groupSize"
   TO "static_cast<int>(rest) + 1 : groupSize")

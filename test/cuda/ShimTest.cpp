@@ -6,6 +6,7 @@
 
 #include "Primitives.cuh"
 #include "test/cuda/TestMemory.h"
+#include "test/cuda/shim/TensorMap.h"
 
 using namespace kaon;
 using namespace kaon::device;
@@ -26,7 +27,8 @@ std::string faultOf(const LaunchSize &size,
 }
 
 void expectFault(const std::string &fault, const std::string &part) {
-  EXPECT_NE(fault.find(part), std::string::npos) << "the fault is: " << fault;
+  EXPECT_NE(fault.find(part), std::string::npos)
+      << part << ": the fault is: " << fault;
 }
 
 } // namespace
@@ -181,6 +183,207 @@ TEST(ShimTest, FaultsWhenCopiesAreInFlightAtTheEnd) {
                         copyAsyncCommit();
                       }),
               "the kernel ended with copies in flight");
+}
+
+TEST(ShimTest, FaultsAtGroupBarriersThatNotAllCanReach) {
+  expectFault(faultOf({1, 96}, [] { groupBarrier<64>(); }),
+              "which is for the first 64 threads");
+  expectFault(faultOf({1, 96},
+                      [] {
+                        if (threadIndex() < 32) {
+                          groupBarrier<64>();
+                        }
+                      }),
+              "exited while others of its group wait");
+}
+
+//===----------------------------------------------------------------------===//
+// What only sm_90a has
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+SharedBarrier *sharedBarrier(int index = 0) {
+  return reinterpret_cast<SharedBarrier *>(sharedMemory()) + index;
+}
+
+/// A map of a 2x8 matrix of 16-bit elements and boxes of the same size.
+struct SmallMap {
+  SmallMap() {
+    TensorMapContent content;
+    content.address = reinterpret_cast<uintptr_t>(matrix.data());
+    content.columns = content.boxColumns = 8;
+    content.rows = content.boxRows = 2;
+    content.pitchBytes = 16;
+    content.elementBytes = 2;
+    EXPECT_EQ(checkTensorMap(&map[0], content), "");
+    writeTensorMap(&map[0], content);
+  }
+
+  DeviceArray<u16> matrix{16};
+  DeviceArray<TensorMap> map{1};
+};
+
+/// Copies the box of `map` to `offset`, and does not wait.
+void startCopy(const TensorMap *map, int offset) {
+  if (threadIndex() == 0) {
+    barrierInit(sharedBarrier(), 1);
+    barrierInitFence();
+    tensorMapAcquire(map);
+    barrierExpect(sharedBarrier(), 32);
+    copyBox(sharedMemory() + offset, map, 0, 0, sharedBarrier());
+  }
+}
+
+} // namespace
+
+TEST(ShimTest, FaultsAtMisusedSharedBarriers) {
+  const LaunchSize size = {1, 32, 64};
+  expectFault(faultOf(size, [] { barrierArrive(sharedBarrier()); }),
+              "barrierArrive expects a barrier that barrierInit has made");
+  expectFault(faultOf(size, [] { barrierInit(sharedBarrier(), 1); }),
+              "barrierInit expects memory without a barrier");
+  auto byOne = [](auto use) {
+    return [=] {
+      if (threadIndex() == 0) {
+        barrierInit(sharedBarrier(), 1);
+        use();
+      }
+    };
+  };
+  expectFault(faultOf(size, byOne([] {
+                        barrierExpect(sharedBarrier(), 16);
+                        barrierArrive(sharedBarrier());
+                      })),
+              "expects a phase that is short of threads");
+  expectFault(
+      faultOf(size, byOne([] { barrierExpect(sharedBarrier(), 1 << 20); })),
+      "expects at most 2^20 - 1 bytes in a phase, but got 1048576");
+  expectFault(faultOf(size, byOne([] { barrierWait(sharedBarrier(), 0); })),
+              "0 at a barrier in shared memory");
+}
+
+TEST(ShimTest, SharedBarriersCountPhasesFromTheOneBeforeTheFirst) {
+  launch({1, 32, 64}, {}, [] {
+    if (threadIndex() == 0) {
+      barrierInit(sharedBarrier(), 1);
+      barrierWait(sharedBarrier(), 1);
+      barrierArrive(sharedBarrier());
+      barrierWait(sharedBarrier(), 0);
+      barrierArrive(sharedBarrier());
+      barrierWait(sharedBarrier(), 1);
+    }
+  });
+}
+
+TEST(ShimTest, FaultsAtMisusedBoxes) {
+  const LaunchSize size = {1, 32, 1024};
+  SmallMap small;
+  const TensorMap *map = small.map.data();
+  DeviceArray<TensorMap> empty(1);
+  expectFault(faultOf(size, [&] { startCopy(empty.data(), 128); }),
+              "expects a map that the driver has encoded");
+  expectFault(faultOf(size, [&] { startCopy(map, 144); }),
+              "expects a destination aligned to 128 bytes");
+  expectFault(faultOf(size, [&] { startCopy(map, 1024); }),
+              "copyBox expects an address in shared memory");
+  expectFault(faultOf(size, [&] { startCopy(map, 128); }),
+              "the kernel ended with copies of boxes in flight");
+}
+
+TEST(ShimTest, BoxesAreZeroOutsideOfTheMatrix) {
+  SmallMap small;
+  std::fill_n(small.matrix.data(), small.matrix.size(), 7);
+  DeviceArray<u16> copied(16);
+  launch({1, 32, 256}, {}, [&] {
+    const TensorMap *map = small.map.data();
+    if (threadIndex() == 0) {
+      barrierInit(sharedBarrier(), 1);
+      barrierInitFence();
+      tensorMapAcquire(map);
+      barrierExpect(sharedBarrier(), 32);
+      copyBox(sharedMemory() + 128, map, -3, 1, sharedBarrier());
+      barrierWait(sharedBarrier(), 0);
+      std::memcpy(copied.data(), sharedMemory() + 128, 32);
+    }
+  });
+  EXPECT_EQ(copied.values(), (std::vector<u16>{0, 0, 0, 7, 7, 7, 7, 7, //
+                                               0, 0, 0, 0, 0, 0, 0, 0}));
+}
+
+TEST(ShimTest, RefusesMapsThatTheDriverWouldRefuse) {
+  alignas(64) TensorMap map;
+  TensorMapContent good;
+  good.address = 4096;
+  good.columns = 100;
+  good.rows = 30;
+  good.pitchBytes = 208;
+  good.boxColumns = good.boxRows = 64;
+  good.elementBytes = 2;
+  good.swizzle = 3;
+  EXPECT_EQ(checkTensorMap(&map, good), "");
+  auto refusal = [&](auto member, auto value) {
+    TensorMapContent bad = good;
+    bad.*member = value;
+    return checkTensorMap(&map, bad);
+  };
+  using Content = TensorMapContent;
+  expectFault(refusal(&Content::address, 4104), "an address aligned to 16");
+  expectFault(refusal(&Content::rows, 0), "1 to 2^32 rows and columns");
+  expectFault(refusal(&Content::pitchBytes, 200), "multiple of 16 bytes");
+  expectFault(refusal(&Content::pitchBytes, 192), "a pitch of a whole row");
+  expectFault(refusal(&Content::boxRows, 257), "a box of 1 to 256 rows");
+  expectFault(refusal(&Content::boxColumns, 65), "a multiple of 16 bytes");
+  expectFault(refusal(&Content::boxColumns, 72), "no longer than the swizzle");
+  expectFault(checkTensorMap(map.words + 1, good), "a map aligned to 64 bytes");
+}
+
+TEST(ShimTest, FaultsAtMisusedProducts) {
+  const LaunchSize size = {1, 128, 32 << 10};
+  auto products = [&](auto use) {
+    return faultOf(size, [=] {
+      WarpgroupSums sums = {};
+      productFence();
+      use(sums, matrixDescriptor(sharedAddress(sharedMemory()), 16, 1024));
+    });
+  };
+  expectFault(products([](WarpgroupSums &sums, u64 matrix) {
+                multiplyAsync<false, false>(bf16(), sums, matrix, matrix);
+                sums[0][0] = 1;
+                multiplyAsync<false, false>(bf16(), sums, matrix, matrix);
+              }),
+              "expects sums that the thread has not touched");
+  expectFault(products([](WarpgroupSums &sums, u64 matrix) {
+                multiplyAsync<false, false>(bf16(), sums, matrix, matrix);
+                productCommit();
+                productWaitAll(sums);
+                multiplyAsync<false, false>(bf16(), sums, matrix, matrix);
+              }),
+              "expects a productFence after other uses of its sums");
+  expectFault(products([](WarpgroupSums &sums, u64 matrix) {
+                u64 own = advanceDescriptor(matrix, 1024 * (threadIndex() % 2));
+                multiplyAsync<false, false>(bf16(), sums, own, matrix);
+              }),
+              "expects the same descriptors from all lanes");
+  expectFault(products([](WarpgroupSums &sums, u64 matrix) {
+                multiplyAsync<false, false>(bf16(), sums, matrix, matrix);
+                productCommit();
+              }),
+              "the kernel ended with products in flight");
+  expectFault(products([](WarpgroupSums &sums, u64 matrix) {
+                u64 outside = advanceDescriptor(matrix, 32 << 10);
+                multiplyAsync<false, false>(bf16(), sums, matrix, outside);
+                productCommit();
+                productWaitAll(sums);
+              }),
+              "expects descriptors of shared memory, but reads offset 3");
+  expectFault(products([](WarpgroupSums &sums, u64 matrix) {
+                u64 shifted = matrix | u64(1) << 49;
+                multiplyAsync<false, false>(bf16(), sums, shifted, matrix);
+                productCommit();
+                productWaitAll(sums);
+              }),
+              "expects a base offset of 0");
 }
 
 TEST(ShimTest, RefusesBlocksOfBrokenWarps) {

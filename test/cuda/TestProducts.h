@@ -9,7 +9,9 @@
 #define KAON_TEST_CUDA_TESTPRODUCTS_H
 
 #include "codegen/cuda/lib/TileScheduler.cuh"
+#include "codegen/cuda/lib/WarpgroupProduct.cuh"
 #include "test/cuda/TestMemory.h"
+#include "test/cuda/shim/TensorMap.h"
 
 #include <deque>
 
@@ -213,6 +215,106 @@ ProductTables makeTables(const std::deque<TestProduct<T>> &products,
     scalars.push_back(product.scalars());
   }
   return makeTables(table, scalars, products.front().form.symmetric, batched);
+}
+
+/// Elements of a matrix's padding, which starts as NaN, that were written.
+template <typename T> size_t countWritten(const TestMatrix<T> &matrix) {
+  size_t written = 0;
+  for (int row = 0; row < matrix.rows; ++row) {
+    for (int column = matrix.columns; column < matrix.pitch; ++column) {
+      written += matrix.at(row, column).bits != 0xffff;
+    }
+  }
+  return written;
+}
+
+/// Parameters to which products are applied as kernels::DecoupledUpdate does.
+/// Their rows are contiguous and of any length and alignment.
+template <typename T, typename Parameter> class AppliedProducts {
+public:
+  explicit AppliedProducts(const std::deque<TestProduct<T>> &products)
+      : products(products) {
+    for (const TestProduct<T> &product : products) {
+      Normal normal(7);
+      parameters.push_back(
+          DeviceArray<Parameter>(product.shape.m * product.shape.n, 1)
+              .fill([&] { return device::narrow<Parameter>(normal()); }));
+      before.push_back(parameters.back().values());
+    }
+  }
+
+  ProductTables tables() const {
+    std::vector<device::Product> table;
+    std::vector<std::vector<double>> scalars;
+    for (size_t i = 0; i < products.size(); ++i) {
+      table.push_back(products[i].product());
+      table.back().d = parameters[i].data();
+      table.back().pitchD = products[i].shape.n;
+      scalars.push_back(products[i].scalars());
+      scalars.back().insert(scalars.back().end(), {keep, step});
+    }
+    return makeTables(table, scalars, /*symmetric=*/false);
+  }
+
+  /// Elements of the parameters that do not have the expected bits.
+  size_t countWrong() const {
+    size_t wrong = 0;
+    for (size_t i = 0; i < products.size(); ++i) {
+      products[i].d.forEach([&](int row, int column, T) {
+        size_t at = static_cast<size_t>(row) * products[i].shape.n + column;
+        float direction =
+            static_cast<float>(step) * products[i].expected(row, column);
+        float kept = static_cast<float>(keep) * device::toFloat(before[i][at]);
+        auto expected = device::narrow<Parameter>(kept - direction);
+        wrong += !sameBits<Parameter>({expected}, {parameters[i][at]});
+      });
+    }
+    return wrong;
+  }
+
+private:
+  static constexpr double keep = 0.99, step = 0.1;
+  const std::deque<TestProduct<T>> &products;
+  std::deque<DeviceArray<Parameter>> parameters;
+  std::vector<std::vector<Parameter>> before;
+};
+
+/// The tables of a launch whose main loop takes tensor maps.
+struct MappedTables {
+  ProductTables tables;
+  DeviceArray<device::TensorMap> maps;
+};
+
+/// Writes the map of an operand whose boxes are those of WarpgroupProduct.
+template <typename T>
+void mapOperand(device::TensorMap &map, const TestMatrix<T> &matrix) {
+  shim::TensorMapContent content;
+  content.address = reinterpret_cast<uintptr_t>(matrix.data.data());
+  content.columns = static_cast<uint64_t>(matrix.columns);
+  content.rows = static_cast<uint64_t>(matrix.rows);
+  content.pitchBytes = static_cast<uint64_t>(matrix.pitch) * sizeof(T);
+  content.boxColumns = content.boxRows = device::boxSize;
+  content.elementBytes = sizeof(T);
+  content.swizzle = 3;
+  EXPECT_EQ(shim::checkTensorMap(&map, content), "");
+  shim::writeTensorMap(&map, content);
+}
+
+/// Puts maps in the place of the operands of `products`.
+template <typename T>
+MappedTables mapOperands(const std::deque<TestProduct<T>> &products,
+                         ProductTables tables) {
+  MappedTables mapped = {std::move(tables),
+                         DeviceArray<device::TensorMap>(2 * products.size())};
+  for (size_t i = 0; i < products.size(); ++i) {
+    const TestProduct<T> &product = products[i];
+    device::TensorMap *maps = &mapped.maps[2 * i];
+    mapOperand(maps[0], product.a);
+    mapOperand(maps[1], product.form.sameOperands ? product.a : product.b);
+    mapped.tables.products[i].a = maps;
+    mapped.tables.products[i].b = maps + 1;
+  }
+  return mapped;
 }
 
 /// Elements of the results that do not have the expected bits.

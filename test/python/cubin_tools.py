@@ -16,7 +16,18 @@ from dataclasses import dataclass, field
 NO_BITS = 8
 
 INSTRUCTION_BYTES = 16
-OPCODES = {"HMMA": 0x23C, "LDSM": 0x83B, "LDGSTS": 0xFAE, "STL": 0x387, "LDL": 0x983}
+OPCODES = {
+    "HMMA": 0x23C,
+    "LDSM": 0x83B,
+    "LDGSTS": 0xFAE,
+    "STL": 0x387,
+    "LDL": 0x983,
+    # Of sm_90a: products of warpgroups, copies of boxes, and barriers in shared memory that are made and arrived at.
+    "HGMMA": 0x9F0,
+    "UTMALDG": 0x5B4,
+    "SYNCS.EXCH": 0x5B2,
+    "SYNCS.ARRIVE": 0x9A7,
+}
 
 # Attributes of .nv.info: format of those with a sized payload, and the two that are read.
 SIZED_FORMAT = 0x04

@@ -120,7 +120,7 @@ def driver_path() -> Path:
 
 @functools.cache
 def _shim() -> Path:
-    return _build("libKaonCudaShim", b"shim", (str(SHIM / "Shim.cpp"),))
+    return _build("libKaonCudaShim", b"shim", (str(SHIM / "Background.cpp"), str(SHIM / "Shim.cpp")))
 
 
 @functools.cache

@@ -74,8 +74,9 @@ def check(result: int) -> None:
 
 
 def headers() -> dict[str, str]:
-    """The device library: name -> text."""
-    return {path.name: path.read_text() for path in sorted(LIBRARY.glob("*.cuh"))}
+    """The device library, and what its kernels in tests share: name -> text."""
+    paths = [*sorted(LIBRARY.glob("*.cuh")), KERNELS / "ProductEpilogues.cuh"]
+    return {path.name: path.read_text() for path in paths}
 
 
 def compile_text(text: str, architecture: str, options: Sequence[str] = OPTIONS) -> Compilation:

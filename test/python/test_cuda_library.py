@@ -9,7 +9,7 @@ import functools
 import re
 
 import pytest
-from cubin_tools import OPCODES, Kernel, read_kernels
+from cubin_tools import Kernel, read_kernels
 from nvrtc_tools import (
     ARCHITECTURES,
     KERNELS,
@@ -23,7 +23,9 @@ from nvrtc_tools import (
 
 pytestmark = pytest.mark.skipif(find_library() is None, reason="no NVRTC: the nvidia-cuda-nvrtc wheel is not installed")
 
-HEADERS = sorted(path.name for path in LIBRARY.glob("*.cuh") if path.name != "PrimitivesHost.cuh")
+ON_HOST = ("PrimitivesHost.cuh", "WarpgroupHost.cuh")
+ON_GPU = ("PrimitivesPtx.cuh", "WarpgroupPtx.cuh")
+HEADERS = sorted(path.name for path in LIBRARY.glob("*.cuh") if path.name not in ON_HOST)
 
 # (offset, size) of the parameters of a kernel.
 POINTERS = [(0, 8), (8, 8), (16, 8)]
@@ -73,17 +75,38 @@ PRODUCTS = {
     "short_apply_bf16_f32": (8, 4),
     "short_apply_f16_bf16": (8, 4),
 }
+# The same products with the main loop of sm_90a -> which operands of the instruction are transposed.
+WARPGROUPS = {
+    "outer_symmetric_wgmma_bf16": (0, 0),
+    "outer_dense_wgmma_bf16": (0, 0),
+    "outer_symmetric_add_wgmma_f16": (0, 0),
+    "outer_symmetric_add_diagonal_wgmma_bf16": (0, 0),
+    "short_add_wgmma_bf16": (0, 1),
+    "tall_symmetric_wgmma_bf16": (1, 1),
+    "turned_dense_wgmma_f16": (1, 0),
+    "short_apply_wgmma_bf16_f32": (0, 1),
+    "short_apply_wgmma_f16_bf16": (0, 1),
+}
 LAUNCH_BOUNDS = {**ELEMENTWISE, **ROWS, **COLUMNS, **OF_LIBRARY, **dict.fromkeys(PRODUCTS, (256, 2))}
-PARAMETERS = {**dict.fromkeys(LAUNCH_BOUNDS, POINTERS), **dict.fromkeys(PRODUCTS, LIST_AND_POINTER)}
+LAUNCH_BOUNDS.update(dict.fromkeys(WARPGROUPS, (288, 2)))
+PARAMETERS = {**dict.fromkeys(LAUNCH_BOUNDS, POINTERS), **dict.fromkeys([*PRODUCTS, *WARPGROUPS], LIST_AND_POINTER)}
 FILES = {
     "ElementwiseKernels.cuh": [*ELEMENTWISE],
     "RowKernels.cuh": [*ROWS],
     "ColumnKernels.cuh": [*COLUMNS],
     "LibraryKernels.cuh": [*OF_LIBRARY],
     "ProductKernels.cuh": [*PRODUCTS],
+    "WarpgroupKernels.cuh": [*WARPGROUPS],
 }
 # Files of kernels that are as fast as memory.
-BANDWIDTH_BOUND = [file for file in FILES if file != "ProductKernels.cuh"]
+BANDWIDTH_BOUND = [file for file in FILES if file not in ("ProductKernels.cuh", "WarpgroupKernels.cuh")]
+# Every file with every architecture that can run it.
+BUILDS = [
+    (file, architecture)
+    for file in FILES
+    for architecture in ARCHITECTURES
+    if file != "WarpgroupKernels.cuh" or architecture == "sm_90a"
+]
 # Kernels whose memory is accessed one element at a time, and those with functions that are not rounded correctly.
 SINGLE_ELEMENTS = {*COLUMNS, *(name for name in OF_LIBRARY if name.startswith("transpose"))}
 INEXACT = {"functions_f32_f64"}
@@ -143,13 +166,13 @@ def test_the_examples_of_the_documentation_compile(architecture: str) -> None:
 def test_the_library_includes_only_itself() -> None:
     for header in HEADERS:
         for name in re.findall(r"#\s*include\s*(\S+)", (LIBRARY / header).read_text()):
-            assert name.strip('"') in HEADERS or name == '"PrimitivesHost.cuh"', f"{header} includes {name}"
+            assert name.strip('"') in (*HEADERS, *ON_HOST), f"{header} includes {name}"
 
 
 def test_only_the_primitives_differ_between_gpu_and_host() -> None:
     for header in HEADERS:
         text = (LIBRARY / header).read_text()
-        if header != "PrimitivesPtx.cuh":
+        if header not in ON_GPU:
             assert not re.search(r"\basm\b|\b__\w+\(|threadIdx|blockIdx", text), header
         if header != "Primitives.cuh":
             assert "__CUDA" not in text, header
@@ -157,28 +180,31 @@ def test_only_the_primitives_differ_between_gpu_and_host() -> None:
 
 def test_both_definitions_have_the_same_primitives() -> None:
     def names(header: str) -> set[str]:
-        return set(re.findall(r"^KAON_DEVICE [^(]*\b(\w+)\(", (LIBRARY / header).read_text(), re.MULTILINE))
+        pattern = r"^(?:template <[^>]*>\s)?KAON_DEVICE [^(]*\b(\w+)\("
+        return set(re.findall(pattern, (LIBRARY / header).read_text(), re.MULTILINE))
 
-    helpers_of_ptx, helpers_of_host = {"sharedAddress"}, {"shiftRightRn", "halfOf"}
-    assert names("PrimitivesPtx.cuh") - helpers_of_ptx == names("PrimitivesHost.cuh") - helpers_of_host
+    helpers_of_host = {"shiftRightRn", "halfOf", "largerOf", "multiplyLane"}
+    for gpu, host in zip(ON_GPU, ON_HOST, strict=True):
+        assert names(gpu) == names(host) - helpers_of_host
+        assert names(gpu)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(("file", "architecture"), BUILDS)
 def test_kernels_fit_their_registers_and_spill_nothing(file: str, architecture: str) -> None:
     resources = reported_resources(compilation(file, architecture).log)
     assert sorted(resources) == sorted(FILES[file])
     for name, (registers, spilled) in resources.items():
         threads, blocks = LAUNCH_BOUNDS[name]
-        assert registers <= min(255, 65536 // (threads * blocks)), name
+        # A quarter of a multiprocessor gives registers to whole warps.
+        warps = -(-threads * blocks // (4 * 32))
+        assert registers <= min(255, 65536 // 4 // (warps * 32)), name
         assert spilled == 0, name
         kernel = kernels(file, architecture)[name]
         assert kernel.max_threads == threads, name
         assert kernel.count("STL") == kernel.count("LDL") == 0, name
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(("file", "architecture"), BUILDS)
 def test_parameters_lie_where_the_launcher_puts_them(file: str, architecture: str) -> None:
     for name in FILES[file]:
         assert kernels(file, architecture)[name].parameters == PARAMETERS[name], name
@@ -206,12 +232,50 @@ def test_products_use_the_intended_instructions(architecture: str) -> None:
         assert re.findall(r"cp\.async\.wait_group (\d)", text) == ["1", "0"], name
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_epilogues_load_a_row_before_they_compute(architecture: str) -> None:
-    for name, text in entries("ProductKernels.cuh", architecture).items():
+def test_warpgroups_multiply_what_was_copied_in_boxes() -> None:
+    # One step of the main loop: four products of 16 along k, and two boxes of each operand. Three stages have two
+    # barriers each; a phase is announced with its bytes, or a warp arrives.
+    expected = {"HGMMA": 4, "UTMALDG": 4, "SYNCS.EXCH": 6, "SYNCS.ARRIVE": 2, "HMMA": 0, "LDSM": 0, "LDGSTS": 0}
+    for name in WARPGROUPS:
+        kernel = kernels("WarpgroupKernels.cuh", "sm_90a")[name]
+        assert {opcode: kernel.count(opcode) for opcode in expected} == expected, name
+
+
+def test_warpgroups_use_the_intended_instructions() -> None:
+    for name, text in entries("WarpgroupKernels.cuh", "sm_90a").items():
+        operand = "f16" if "_wgmma_f16" in name else "bf16"
+        products = re.findall(rf"wgmma\.mma_async\.sync\.aligned\.m64n128k16\.f32\.{operand}\.{operand} .*;", text)
+        assert len(products) == 4, name
+        # Descriptors, whether sums are added to, signs, and which operands are transposed.
+        for product in products:
+            flags = re.search(r"\}, %rd\d+, %rd\d+, accumulates, 1, 1, ([01]), ([01]);$", product)
+            assert flags and tuple(map(int, flags.groups())) == WARPGROUPS[name], name
+        copy = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        assert text.count(copy) == 4, name
+        assert re.findall(r"wgmma\.wait_group\.sync\.aligned (\d)", text) == ["1", "0"], name
+        order = "fence.mbarrier_init.*fence.proxy.async.*bar.sync.*fence.proxy.tensormap::generic.acquire.sys.*" + copy
+        assert re.search(order, text, re.DOTALL), name
+
+
+def test_warpgroups_do_not_wait_for_each_product() -> None:
+    log = compilation("WarpgroupKernels.cuh", "sm_90a").log
+    assert "serialized" not in log
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_100a"])
+def test_only_sm_90a_has_warpgroups(architecture: str) -> None:
+    with pytest.raises(CompileError, match=r"wgmma|mbarrier|cp\.async\.bulk"):
+        compile_text((KERNELS / "WarpgroupKernels.cuh").read_text(), architecture)
+
+
+@pytest.mark.parametrize(
+    ("file", "architecture"), [build for build in BUILDS if build[0] in ("ProductKernels.cuh", "WarpgroupKernels.cuh")]
+)
+def test_epilogues_load_a_row_before_they_compute(file: str, architecture: str) -> None:
+    for name, text in entries(file, architecture).items():
         # Per row of a thread four pairs of the addend, and eight elements of the parameter.
         loads = (4 if "_add" in name or "_apply" in name else 0) + (8 if "_apply" in name else 0)
-        epilogue = text.rpartition("cp.async.wait_group")[2]
+        epilogue = re.split(r"(?:cp\.async|wgmma)\.wait_group", text)[-1]
         opcodes = re.findall(r"\b(ld\.global|mul\.rn|st\.)", epilogue)
         runs = re.findall(r"l+", "".join(opcode[0] for opcode in opcodes))
         if loads > 0:
@@ -292,4 +356,3 @@ def test_the_reader_sees_spills() -> None:
     kernel = read_kernels(result.cubin)["spills"]
     assert reported_resources(result.log)["spills"][1] > 0
     assert kernel.count("STL") > 0 and kernel.count("LDL") > 0
-    assert set(OPCODES) == {"HMMA", "LDSM", "LDGSTS", "STL", "LDL"}

@@ -1,7 +1,8 @@
 //===-- Gemm.cuh - batched products with epilogues ------------------------===//
 //
-// A product kernel is a main loop (TileProduct), a scheduler (TileScheduler)
-// and an epilogue, which is a class template argument:
+// A product kernel is a main loop (TileProduct, or WarpgroupProduct), a
+// scheduler (TileScheduler) and an epilogue. Loop and epilogue are template
+// arguments. An epilogue takes the sums of any main loop:
 //
 //   StoreTile   rounds to half precision and stores the tile, and its mirror
 //               image where the result is symmetric;
@@ -44,20 +45,21 @@ public:
     }
   }
 
-  /// Scales the sums of a row that WarpTile::forEachRow visits; `row` and
-  /// `column` are those of the result. Elements outside of it get any value.
-  template <typename ElementOf>
+  /// Scales `columnBlocks` sums of a row, as WarpTile::forEachRow visits them;
+  /// `row` and `column` are those of the result. Elements outside of it get any
+  /// value.
+  template <int columnBlocks, typename ElementOf>
   KAON_DEVICE void apply(int row, int column, ElementOf elementOf) const {
     // All loads come first, so that they overlap.
-    u32 addends[WarpTile::columnBlocks] = {};
+    u32 addends[columnBlocks] = {};
     if constexpr (addend == Addend::matrix) {
 #pragma unroll
-      for (int j = 0; j < WarpTile::columnBlocks; ++j) {
+      for (int j = 0; j < columnBlocks; ++j) {
         addends[j] = loadAddends(row, column + j * 8);
       }
     }
 #pragma unroll
-    for (int j = 0; j < WarpTile::columnBlocks; ++j) {
+    for (int j = 0; j < columnBlocks; ++j) {
       scale(elementOf(j, 0), addends[j], row == column + j * 8);
       scale(elementOf(j, 1), addends[j] >> 16, row == column + j * 8 + 1);
     }
@@ -103,28 +105,30 @@ struct StoreTile {
   static constexpr int sharedBytes =
       tileSize * stagedPitch * static_cast<int>(sizeof(T));
 
-  KAON_DEVICE static void run(WarpTile &sums, const Product &product, Tile tile,
+  template <typename Sums>
+  KAON_DEVICE static void run(Sums &sums, const Product &product, Tile tile,
                               const double *scalars, char *shared) {
     int firstRow = tile.row * tileSize, firstColumn = tile.column * tileSize;
     ScaledSum<T, addend, diagonal> scale(product, scalars);
     T *staged = reinterpret_cast<T *>(shared);
     sums.forEachRow([&](int row, int column, auto elementOf) {
-      scale.apply(firstRow + row, firstColumn + column, elementOf);
+      scale.template apply<Sums::columnBlocks>(firstRow + row,
+                                               firstColumn + column, elementOf);
     });
     sums.forEachPair([&](int row, int column, float left, float right) {
       *reinterpret_cast<u32 *>(staged + row * stagedPitch + column) =
           packPair(narrow<T>(left).bits, narrow<T>(right).bits);
     });
-    blockBarrier();
+    groupBarrier<productThreads>();
     storeStaged(staged, product, firstRow, firstColumn);
 
     if (symmetric && tile.row != tile.column) {
-      blockBarrier();
+      groupBarrier<productThreads>();
       sums.forEachPair([&](int row, int column, float left, float right) {
         staged[column * stagedPitch + row] = narrow<T>(left);
         staged[(column + 1) * stagedPitch + row] = narrow<T>(right);
       });
-      blockBarrier();
+      groupBarrier<productThreads>();
       storeStaged(staged, product, firstColumn, firstRow);
     }
   }
@@ -204,7 +208,8 @@ struct ApplyTile {
     }
   }
 
-  KAON_DEVICE static void run(WarpTile &sums, const Product &product, Tile tile,
+  template <typename Sums>
+  KAON_DEVICE static void run(Sums &sums, const Product &product, Tile tile,
                               const double *scalars, char *) {
     using Scale = ScaledSum<T, addend, Diagonal::none>;
     Scale scale(product, scalars);
@@ -223,14 +228,14 @@ struct ApplyTile {
       // All loads of a row come before its stores, so that they overlap.
       Parameter *w = parameter + row * pitch + column;
       bool isAligned = reinterpret_cast<u64>(w) % sizeof(Pair) == 0;
-      float values[WarpTile::columnBlocks][2];
+      float values[Sums::columnBlocks][2];
 #pragma unroll
-      for (int j = 0; j < WarpTile::columnBlocks; ++j) {
+      for (int j = 0; j < Sums::columnBlocks; ++j) {
         loadPair(w + j * 8, n - (column + j * 8), isAligned, values[j]);
       }
-      scale.apply(row, column, elementOf);
+      scale.template apply<Sums::columnBlocks>(row, column, elementOf);
 #pragma unroll
-      for (int j = 0; j < WarpTile::columnBlocks; ++j) {
+      for (int j = 0; j < Sums::columnBlocks; ++j) {
 #pragma unroll
         for (int side = 0; side < 2; ++side) {
           values[j][side] = update(values[j][side], elementOf(j, side));
@@ -247,7 +252,7 @@ constexpr int gemmSharedBytes =
     Loop::sharedBytes > Epilogue::sharedBytes ? Loop::sharedBytes
                                               : Epilogue::sharedBytes;
 
-/// Computes tile number `block` of the launch, with productThreads threads.
+/// Computes the block's tile of the launch with Loop::threads threads.
 template <typename Loop, typename Epilogue>
 KAON_DEVICE void runGemm(const ProductList &list, const double *scalars) {
   // In memory rather than in registers, of which the loop needs all: what the
@@ -256,8 +261,11 @@ KAON_DEVICE void runGemm(const ProductList &list, const double *scalars) {
   Tile tile = productTile<Epilogue::isSymmetric>(
       product, blockIndex() - product.firstTile);
   char *shared = sharedMemory();
-  WarpTile sums;
-  Loop::run(sums, product, tile, shared);
+  typename Loop::Sums sums;
+  // Threads without sums have no part in the epilogue.
+  if (!Loop::run(sums, product, tile, shared)) {
+    return;
+  }
   Epilogue::run(sums, product, tile, scalars + product.firstScalar, shared);
 }
 

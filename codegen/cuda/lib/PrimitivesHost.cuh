@@ -29,9 +29,13 @@ using WarpOutput = uint32_t[32][maxWarpOutput];
 uint32_t threadIndex();
 uint32_t blockIndex();
 char *sharedMemory();
+/// Where `pointer` lies in shared memory.
+uint32_t sharedAddress(const void *pointer);
 
 /// Waits for the block; `line` tells one barrier from another.
 void barrier(int line);
+/// The same for the first `threads` threads of the block.
+void groupBarrier(int threads, int line);
 
 /// Gathers `input` of the 32 lanes, computes every lane's output once, and
 /// gives each lane its own. All lanes must call with the same `name`.
@@ -61,6 +65,10 @@ KAON_DEVICE u32 blockIndex() { return machine::blockIndex(); }
 
 KAON_DEVICE char *sharedMemory() { return machine::sharedMemory(); }
 
+KAON_DEVICE u32 sharedAddress(const void *pointer) {
+  return machine::sharedAddress(pointer);
+}
+
 template <typename T> KAON_DEVICE T *asGlobal(T *pointer) { return pointer; }
 
 KAON_DEVICE Words4 loadWords(const void *pointer) {
@@ -85,6 +93,11 @@ KAON_DEVICE void prefetch(const void *pointer) {
 
 KAON_DEVICE void blockBarrier(int line = __builtin_LINE()) {
   machine::barrier(line);
+}
+
+template <int threads>
+KAON_DEVICE void groupBarrier(int line = __builtin_LINE()) {
+  machine::groupBarrier(threads, line);
 }
 
 KAON_DEVICE u32 shuffleXor(u32 value, int mask) {

@@ -23,10 +23,16 @@ namespace kaon::device {
 KAON_DEVICE u32 threadIndex() { return threadIdx.x; }
 KAON_DEVICE u32 blockIndex() { return blockIdx.x; }
 
-/// The block's dynamic shared memory, aligned to 16 bytes.
+/// The block's dynamic shared memory, aligned to 1024 bytes: swizzled tiles
+/// start at multiples of that.
 KAON_DEVICE char *sharedMemory() {
-  extern __shared__ __align__(16) char kaonSharedMemory[];
+  extern __shared__ __align__(1024) char kaonSharedMemory[];
   return kaonSharedMemory;
+}
+
+/// Where `pointer` lies in shared memory.
+KAON_DEVICE u32 sharedAddress(const void *pointer) {
+  return static_cast<u32>(__cvta_generic_to_shared(pointer));
 }
 
 /// `pointer`, which comes out of a table and points to global memory. Without
@@ -34,10 +40,6 @@ KAON_DEVICE char *sharedMemory() {
 template <typename T> KAON_DEVICE T *asGlobal(T *pointer) {
   __builtin_assume(__isGlobal(pointer));
   return pointer;
-}
-
-KAON_DEVICE u32 sharedAddress(const void *pointer) {
-  return static_cast<u32>(__cvta_generic_to_shared(pointer));
 }
 
 /// One access of 16 bytes to an address aligned to 16 bytes.
@@ -62,6 +64,11 @@ KAON_DEVICE void prefetch(const void *pointer) {
 
 /// Waits for every thread of the block and orders its memory accesses.
 KAON_DEVICE void blockBarrier() { __syncthreads(); }
+
+/// The same for the first `threads` threads of the block, all of which come.
+template <int threads> KAON_DEVICE void groupBarrier() {
+  asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory");
+}
 
 /// The value of the lane whose number differs by `mask`. All lanes take part.
 KAON_DEVICE u32 shuffleXor(u32 value, int mask) {

@@ -14,20 +14,12 @@
 #ifndef KAON_CODEGEN_CUDA_LIB_TILEPRODUCT
 #define KAON_CODEGEN_CUDA_LIB_TILEPRODUCT
 
-#include "TileScheduler.cuh"
+#include "WarpTile.cuh"
 
 namespace kaon::device {
 
-constexpr int productThreads = 256;
 constexpr int stepDepth = 32;
 constexpr int numStages = 3;
-
-/// Elements that one copy of 16 bytes moves.
-constexpr int copySize = 8;
-
-/// The dimension of an operand that is contiguous in memory: the product's k,
-/// or the rows of A or columns of B.
-enum class Contiguous { depth, extent };
 
 /// A strip of an operand in shared memory: `tileSize` along the extent and
 /// `stepDepth` along k, stored the way the operand is.
@@ -87,75 +79,27 @@ template <Contiguous contiguous> struct OperandTile {
   }
 };
 
-/// The part of a tile that a warp computes: 64x32 elements, as 4x4 blocks of
-/// 16x8 in the accumulator layout of multiplyAdd.
-struct WarpTile {
-  static constexpr int rowBlocks = 4, columnBlocks = 4;
-  static constexpr int rows = rowBlocks * 16, columns = columnBlocks * 8;
-  static constexpr int warpsPerRow = tileSize / columns;
-  static_assert(tileSize / rows * warpsPerRow * warpSize == productThreads);
-
-  float sums[rowBlocks][columnBlocks][4];
-
-  KAON_DEVICE static int warp() {
-    return static_cast<int>(threadIndex()) / warpSize;
-  }
-  KAON_DEVICE static int firstRow() { return warp() / warpsPerRow * rows; }
-  KAON_DEVICE static int firstColumn() {
-    return warp() % warpsPerRow * columns;
-  }
-
-  KAON_DEVICE void clear() {
-    forEachPair([](int, int, float &left, float &right) { left = right = 0; });
-  }
-
-  /// Calls `visit(row, column, left, right)` for all pairs of neighbouring
-  /// elements that this thread holds; positions are within the tile.
-  template <typename Visit> KAON_DEVICE void forEachPair(Visit visit) {
-    forEachRow([&](int row, int column, auto elementOf) {
-#pragma unroll
-      for (int j = 0; j < columnBlocks; ++j) {
-        visit(row, column + j * 8, elementOf(j, 0), elementOf(j, 1));
-      }
-    });
-  }
-
-  /// Calls `visit(row, column, elementOf)` for all rows of which this thread
-  /// holds elements: elementOf(j, side), for every column block j and both
-  /// sides, is the one in column `column + j * 8 + side`.
-  template <typename Visit> KAON_DEVICE void forEachRow(Visit visit) {
-    int lane = static_cast<int>(threadIndex()) % warpSize;
-    int row = firstRow() + lane / 4, column = firstColumn() + lane % 4 * 2;
-#pragma unroll
-    for (int i = 0; i < rowBlocks; ++i) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        visit(row + i * 16 + half * 8, column, [&](int j, int side) -> float & {
-          return sums[i][j][2 * half + side];
-        });
-      }
-    }
-  }
-};
-
 /// Products of operands with elements of T, A and B stored as given.
 template <typename T, Contiguous contiguousA, Contiguous contiguousB>
 struct TileProduct {
   using TileA = OperandTile<contiguousA>;
   using TileB = OperandTile<contiguousB>;
+  /// What a warp computes: 64x32 elements.
+  using Sums = WarpTile<4, 1>;
   static constexpr int stageBytes = TileA::bytes + TileB::bytes;
   static constexpr int sharedBytes = numStages * stageBytes;
+  static constexpr int threads = productThreads;
 
   /// Adds `stepDepth` of k from one stage.
-  KAON_DEVICE static void multiply(WarpTile &result, const char *stageA,
+  KAON_DEVICE static void multiply(Sums &result, const char *stageA,
                                    const char *stageB) {
 #pragma unroll
     for (int depth = 0; depth < stepDepth; depth += 16) {
-      u32 b[WarpTile::columnBlocks][2];
+      u32 b[Sums::columnBlocks][2];
 #pragma unroll
-      for (int j = 0; j < WarpTile::columnBlocks; j += 2) {
+      for (int j = 0; j < Sums::columnBlocks; j += 2) {
         u32 fragment[4];
-        TileB::load(fragment, stageB, WarpTile::firstColumn() + j * 8, depth);
+        TileB::load(fragment, stageB, Sums::firstColumn() + j * 8, depth);
 #pragma unroll
         for (int side = 0; side < 2; ++side) {
           b[j + side][0] = fragment[side];
@@ -163,20 +107,21 @@ struct TileProduct {
         }
       }
 #pragma unroll
-      for (int i = 0; i < WarpTile::rowBlocks; ++i) {
+      for (int i = 0; i < Sums::rows / 16; ++i) {
         u32 a[4];
-        TileA::load(a, stageA, WarpTile::firstRow() + i * 16, depth);
+        TileA::load(a, stageA, Sums::firstRow() + i * 16, depth);
 #pragma unroll
-        for (int j = 0; j < WarpTile::columnBlocks; ++j) {
+        for (int j = 0; j < Sums::columnBlocks; ++j) {
           multiplyAdd<T>(result.sums[i][j], a, b[j]);
         }
       }
     }
   }
 
-  /// Computes the tile. Afterwards no thread uses `shared` any more.
-  KAON_DEVICE static void run(WarpTile &result, const Product &product,
-                              Tile tile, char *shared) {
+  /// Computes the tile; true for all threads, which all hold sums then.
+  /// Afterwards no thread uses `shared` any more.
+  KAON_DEVICE static bool run(Sums &result, const Product &product, Tile tile,
+                              char *shared) {
     // Read once: the loop's barriers would make every use read memory again.
     const T *a = static_cast<const T *>(product.a);
     const T *b = static_cast<const T *>(product.b);
@@ -212,6 +157,7 @@ struct TileProduct {
     }
     copyAsyncWait<0>();
     blockBarrier();
+    return true;
   }
 };
 

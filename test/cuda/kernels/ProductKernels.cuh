@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Gemm.cuh"
+#include "ProductEpilogues.cuh"
 
 namespace kernels {
 
@@ -20,30 +20,6 @@ using ShortLoop = TileProduct<T, Contiguous::depth, Contiguous::extent>;
 /// X^T * X of a tall X.
 template <typename T>
 using TallLoop = TileProduct<T, Contiguous::extent, Contiguous::extent>;
-
-template <typename T, bool symmetric>
-using Plain = StoreTile<T, symmetric, Addend::none, Diagonal::none>;
-template <typename T, bool symmetric>
-using WithAddend = StoreTile<T, symmetric, Addend::matrix, Diagonal::none>;
-template <typename T, Addend addend>
-using WithDiagonal = StoreTile<T, true, addend, Diagonal::add>;
-
-/// The last product of an iteration: the parameter by decay and step.
-class DecoupledUpdate {
-public:
-  KAON_DEVICE explicit DecoupledUpdate(const double *scalars)
-      : keep(toFloatRn(scalars[0])), step(toFloatRn(scalars[1])) {}
-
-  KAON_DEVICE float operator()(float w, float product) const {
-    return subRn(mulRn(keep, w), mulRn(step, product));
-  }
-
-private:
-  float keep, step;
-};
-
-template <typename T, typename Parameter>
-using Apply = ApplyTile<T, Parameter, Addend::matrix, DecoupledUpdate>;
 
 } // namespace kernels
 

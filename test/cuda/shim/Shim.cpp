@@ -3,6 +3,7 @@
 #include "test/cuda/shim/Shim.h"
 
 #include "codegen/cuda/lib/PrimitivesHost.cuh"
+#include "test/cuda/shim/Machine.h"
 #include "test/cuda/shim/Sanitizers.h"
 
 #include <algorithm>
@@ -58,7 +59,7 @@ namespace {
 constexpr int savedRegisters = 6;
 constexpr int numLanes = 32;
 constexpr size_t stackBytes = 128 << 10;
-constexpr size_t sharedAlignment = 128;
+constexpr size_t sharedAlignment = 1024;
 constexpr size_t accessBytes = 16;
 constexpr int notANumberByte = 0xff;
 
@@ -90,28 +91,6 @@ struct PendingCopy {
   char *shared;
   const void *global;
   uint32_t validBytes;
-};
-
-/// What threads do when they meet: a name, and a line for what has many places.
-struct Action {
-  const char *name = nullptr;
-  int line = 0;
-
-  bool operator==(const Action &other) const {
-    return line == other.line &&
-           (name == other.name || std::strcmp(name, other.name) == 0);
-  }
-  std::string str() const {
-    return line == 0 ? name : name + (" in line " + std::to_string(line));
-  }
-};
-
-/// A place where threads wait for each other.
-struct Rendezvous {
-  int arrived = 0;
-  /// Counts how often all have met here.
-  unsigned generation = 0;
-  Action what;
 };
 
 struct Thread {
@@ -155,6 +134,20 @@ struct Warp {
   int exited = 0;
 };
 
+/// Where threads of a block meet.
+struct BlockBarrier {
+  Rendezvous place;
+  /// Of this barrier and the next, in turn: a thread may come to the next one
+  /// before another has left this one, which must not order the two. New for
+  /// every block, or their barriers would order blocks.
+  std::unique_ptr<OrderingPoint[]> order;
+
+  void reset() {
+    place = Rendezvous();
+    order = std::make_unique<OrderingPoint[]>(2);
+  }
+};
+
 /// The block that runs. There is one at a time, whose memory later ones use
 /// again.
 struct Block {
@@ -163,11 +156,9 @@ struct Block {
   Memory shared;
   std::vector<Thread> threads;
   std::vector<Warp> warps;
-  Rendezvous barrier;
-  /// Of this barrier and the next, in turn: a thread may come to the next one
-  /// before another has left this one, which must not order the two. New for
-  /// every block, or their barriers would order blocks.
-  std::unique_ptr<OrderingPoint[]> barrierOrder;
+  /// Of all threads, and of the first `groupThreads`.
+  BlockBarrier barrier, group;
+  uint32_t groupThreads = 0;
   size_t exited = 0;
   /// What went wrong; empty while nothing has.
   std::string fault;
@@ -190,8 +181,9 @@ struct Block {
       warp.rendezvous = Rendezvous();
       warp.exited = 0;
     }
-    barrier = Rendezvous();
-    barrierOrder = std::make_unique<OrderingPoint[]>(2);
+    barrier.reset();
+    group.reset();
+    groupThreads = 0;
     exited = 0;
     fault.clear();
   }
@@ -209,15 +201,6 @@ OrderingPoint launchEnd;
 std::vector<Memory> freeStacks;
 
 std::atomic<int> raceReports = 0;
-
-/// Marks accesses in its scope as the shim's own.
-class Quiet {
-public:
-  Quiet() { SanitizedStack::ignoreAccesses(true); }
-  ~Quiet() { SanitizedStack::ignoreAccesses(false); }
-  Quiet(const Quiet &) = delete;
-  Quiet &operator=(const Quiet &) = delete;
-};
 
 /// A value that belongs to the shim.
 template <typename T> T readQuietly(const T &value) {
@@ -242,15 +225,15 @@ KAON_NOT_INSTRUMENTED void switchTo(Thread &next, bool last = false) {
 /// Unwinds the stack of a device thread whose launch has failed.
 struct Stopped {};
 
-/// Ends the launch because the running thread broke a rule.
-[[noreturn]] void fail(const std::string &message) {
+} // namespace
+
+void shim::fail(const std::string &message) {
   block->fault = "block " + std::to_string(block->index) + ", thread " +
                  std::to_string(current->index) + ": " + message;
   throw Stopped();
 }
 
-/// Sets the running thread aside until the others have come to `place`.
-void waitAt(const Rendezvous &place) {
+void shim::waitAt(const Rendezvous &place) {
   current->waitsFor = place.generation;
   current->waitsAt = &place;
   switchTo(scheduler);
@@ -260,6 +243,8 @@ void waitAt(const Rendezvous &place) {
   }
 }
 
+namespace {
+
 Warp &currentWarp() { return block->warps[current->index / numLanes]; }
 
 void checkExit() {
@@ -267,9 +252,15 @@ void checkExit() {
   if (!current->copies.empty() || !current->groups.empty()) {
     fail("the kernel ended with copies in flight");
   }
-  if (block->barrier.arrived > 0) {
-    fail("the thread exited while others wait at " + block->barrier.what.str());
+  if (block->barrier.place.arrived > 0) {
+    fail("the thread exited while others wait at " +
+         block->barrier.place.what.str());
   }
+  if (block->group.place.arrived > 0 && current->index < block->groupThreads) {
+    fail("the thread exited while others of its group wait at " +
+         block->group.place.what.str());
+  }
+  checkThreadEnd(current->index);
   if (currentWarp().rendezvous.arrived > 0) {
     fail("the thread exited while lanes of its warp wait at " +
          currentWarp().rendezvous.what.str());
@@ -396,9 +387,14 @@ void runThreads(const Schedule &schedule, std::minstd_rand &random) {
     std::reverse(threads.begin(), threads.end());
   }
   while (block->exited < threads.size() && block->fault.empty()) {
-    if (!giveRound(threads, schedule.order, random)) {
+    bool progress = giveRound(threads, schedule.order, random);
+    if (!progress && !letCopyArrive() && block->fault.empty()) {
       block->fault = describeDeadlock();
     }
+  }
+  if (block->fault.empty() && letCopyArrive()) {
+    block->fault = "block " + std::to_string(block->index) +
+                   ": the kernel ended with copies of boxes in flight";
   }
   unwindThreads();
 }
@@ -424,27 +420,51 @@ char *machine::sharedMemory() {
   return block->shared.get();
 }
 
-void machine::barrier(int line) {
+uint32_t machine::sharedAddress(const void *pointer) {
   Quiet quiet;
-  Rendezvous &place = block->barrier;
-  Action what = {"the barrier", line};
-  if (block->exited > 0) {
-    fail("waits at " + what.str() + ", but a thread of the block has exited");
-  }
+  return sharedWindow +
+         static_cast<uint32_t>(static_cast<const char *>(pointer) -
+                               block->shared.get());
+}
+
+/// Waits for `count` threads.
+static void meet(BlockBarrier &barrier, uint32_t count, const Action &what) {
+  Rendezvous &place = barrier.place;
   if (place.arrived > 0 && !(place.what == what)) {
     fail("waits at " + what.str() + ", but others of the block at " +
          place.what.str());
   }
   place.what = what;
-  OrderingPoint &order = block->barrierOrder[place.generation % 2];
+  OrderingPoint &order = barrier.order[place.generation % 2];
   order.release();
-  if (++place.arrived == static_cast<int>(block->threads.size())) {
+  if (++place.arrived == static_cast<int>(count)) {
     place.arrived = 0;
     ++place.generation;
   } else {
     waitAt(place);
   }
   order.acquire();
+}
+
+void machine::barrier(int line) {
+  Quiet quiet;
+  Action what = {"the barrier", line};
+  if (block->exited > 0) {
+    fail("waits at " + what.str() + ", but a thread of the block has exited");
+  }
+  meet(block->barrier, static_cast<uint32_t>(block->threads.size()), what);
+}
+
+void machine::groupBarrier(int threads, int line) {
+  Quiet quiet;
+  Action what = {"the group's barrier", line};
+  auto count = static_cast<uint32_t>(threads);
+  if (current->index >= count || count > block->threads.size()) {
+    fail("waits at " + what.str() + ", which is for the first " +
+         std::to_string(threads) + " threads");
+  }
+  block->groupThreads = count;
+  meet(block->group, count, what);
 }
 
 void machine::exchange(const char *name, const uint32_t *input, int inputWords,
@@ -565,6 +585,8 @@ void shim::launch(const LaunchSize &size, const Schedule &schedule,
     block->kernel = &kernel;
     for (uint32_t index = 0; index < size.blocks && fault.empty(); ++index) {
       block->reset(index, size);
+      resetBackground({block->shared.get(), size.sharedBytes, size.threads},
+                      schedule);
       runThreads(schedule, random);
       if (detectsRaces) {
         for (Thread &thread : block->threads) {
