@@ -45,6 +45,7 @@ PER_PASS = (
     "kaon-fuse-product-epilogue",
     "kaon-outline-kernels",
     "kaon-plan-memory",
+    "kaon-group-buckets",
 )
 """The passes of kaon-cuda-pipeline, one by one after the simplification that all targets share."""
 
@@ -243,6 +244,43 @@ def test_muon_is_planned_for_a_gpu(dtype: str) -> None:
             assert launch["items"] == (tiles[0] * (tiles[0] + 1) // 2 if symmetric else tiles[0] * tiles[1])
     # Momentum and row sums, the sum of those, and the scaled direction in bf16.
     assert len(names) - len(products) == 3
+
+
+ANY_SHAPES = st.tuples(st.integers(1, 700), st.integers(1, 700))
+
+
+@settings(max_examples=25, **OPTIONS)
+@given(
+    shapes=st.lists(ANY_SHAPES, min_size=1, max_size=6), limit=st.integers(0, 1 << 24), period=st.sampled_from([1, 3])
+)
+def test_grouping_keeps_every_launch_and_saves_some(shapes: list[tuple[int, int]], limit: int, period: int) -> None:
+    """Buckets are the same with groups and without, launches are fewer by what is shared, workspaces keep to the
+    limit; that each sequence's launches are there in order, and workspaces apart, is what reading a plan checks."""
+    update = examples.muon if period == 1 else examples.periodic_rowwise_muon
+    entries = [driver.MatrixEntry(update, rows, cols, "f32", "f32") for rows, cols in shapes]
+    text = driver.emit(entries).text
+    plans, schedules, launches = [], [], []
+    for option in (0, limit):
+        module = _C.parse(text)
+        module.set_cuda_target({})
+        module.run_pipeline(f"kaon-cuda-pipeline{{max-group-workspace-bytes={option}}}")
+        plans.append(plan_of(module))
+        interpreter = Interpreter(module.to_python())
+        schedules.append([sorted(interpreter.schedule(step)) for step in range(1, interpreter.period + 1)])
+        launches.append([cost["launches"] for cost in _C.build_plan(module).costs])
+    assert schedules[0] == schedules[1]
+    assert all(grouped <= apart for apart, grouped in zip(*launches, strict=True))
+    for phase in plans[1]["phases"]:
+        for group in phase:
+            if len(group["buckets"]) > 1:
+                sizes = [plans[1]["sequences"][bucket["sequence"]]["workspaceBytes"] for bucket in group["buckets"]]
+                taken = sum(size * len(bucket["members"]) for size, bucket in zip(sizes, group["buckets"], strict=True))
+                assert taken <= limit
+    # One module gives one plan.
+    again = _C.parse(text)
+    again.set_cuda_target({})
+    again.run_pipeline(f"kaon-cuda-pipeline{{max-group-workspace-bytes={limit}}}")
+    assert plan_of(again) == plans[1]
 
 
 def test_everything_fits_in_one_round_by_default() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 import json
 import pickle
@@ -174,6 +175,17 @@ def test_another_version(own: Path) -> None:
 def test_another_schema(own: Path) -> None:
     edit(own, lambda content: content.update(schema=7))
     assert "has schema 7, but this kaon reads schema 1" in refusal(lambda: kaon.load(own))
+
+
+def test_another_version_of_the_plan(own: Path) -> None:
+    plan = json.loads((own / "plan.json").read_text())
+    content = json.dumps(plan | {"version": plan["version"] - 1}).encode()
+    (own / "plan.json").write_bytes(content)
+    listed = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    edit(own, lambda manifest: manifest["files"].update({"plan.json": listed}))
+    message = refusal(lambda: kaon.load(own))
+    wish = f"plan.json: version: expects {plan['version']}, but got {plan['version'] - 1}; compile it again"
+    assert f"package {own}: {wish}" in message
 
 
 def test_another_architecture(package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

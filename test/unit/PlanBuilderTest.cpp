@@ -353,6 +353,46 @@ TEST(PlanBuilderTest, BuildsTheWholePlanForCuda) {
   EXPECT_EQ(last.bytes, 2 * (21000 + 4900 + 21000) + 4 * 2 * 21000);
 }
 
+TEST(PlanBuilderTest, BuildsGroupsForCuda) {
+  std::string text = cudaUpdate;
+  auto replace = [&](const std::string &from, const std::string &to) {
+    size_t position = text.find(from);
+    ASSERT_NE(position, std::string::npos) << from;
+    text.replace(position, from.size(), to);
+  };
+  replace("  kaon.phase 0", R"(  kaon.parameter @muon "b" scalars 0 phase 0
+  kaon.parameter @muon "c" scalars 0 phase 0
+  kaon.phase 0)");
+  replace("    kaon.bucket @muon parameters [0] concurrent 1\n",
+          R"(    kaon.group launches [[0, 1], [1], [0, 1], [0]] {
+      kaon.bucket @muon parameters [0, 2] concurrent 2
+      kaon.bucket @muon parameters [1] concurrent 1
+    }
+)");
+  // The second bucket's last launch would join the first one's second.
+  EXPECT_EQ(build(text).error,
+            "loc(\"planned.mlir\":27:1): 'kaon.program' op makes a step plan "
+            "that is not valid: phases[0][0].launches[2][1].launch: expects a "
+            "launch of the kernel 'matmul_bf16_transposed_lhs_symmetric', as "
+            "the first part is, but got 'matmul_bf16_add_b'");
+
+  replace("[[0, 1], [1], [0, 1], [0]]", "[[0, 1], [1], [0], [0, 1]]");
+  BuiltPlan built = build(text);
+  ASSERT_EQ(built.error, "");
+  runtime::BucketGroup group;
+  group.buckets = {{0, {0, 2}, 2, 0}, {0, {1}, 1, int64_t(2) * 53504}};
+  group.launches = {{{0, 0}, {1, 0}}, {{1, 1}}, {{0, 1}}, {{0, 2}, {1, 2}}};
+  EXPECT_EQ(built.plan->phases, std::vector<runtime::PhasePlan>{{group}});
+  EXPECT_EQ(built.plan->workspaceBytes, 3 * 53504);
+  EXPECT_EQ(built.plan->cost(0).launches, 4);
+
+  replace("[0], [0, 1]]", "[0]]");
+  EXPECT_NE(build(text).error.find(
+                "launches: expects all 3 launches of bucket 0 ('muon'), but "
+                "got 2"),
+            std::string::npos);
+}
+
 TEST(PlanBuilderTest, RefusesWhatCudaDoesNotRun) {
   EXPECT_EQ(
       cudaError("half = bf16", "half = f16"),

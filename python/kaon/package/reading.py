@@ -50,6 +50,7 @@ class Package:
         package = Package(Path(directory), _read_manifest(Path(directory)))
         package._check_version()
         package._check_files()
+        package._check_plan()
         package._check_architecture()
         return package
 
@@ -153,6 +154,15 @@ class Package:
             for name in self._code_files(architecture):
                 if name not in self.manifest.files:
                     raise PackageError(self.directory, f"{MANIFEST} lists no file {name}")
+
+    def _check_plan(self) -> None:
+        """Refuse a plan of another version of its schema, which changes more often than that of the package."""
+        from kaon.extension import runtime_extension
+
+        try:
+            runtime_extension().StepPlan.from_json(self.read(PLAN).decode())
+        except ValueError as error:
+            raise PackageError(self.directory, f"{PLAN}: {error}; compile it again") from None
 
     def _code_files(self, architecture: str) -> list[str]:
         if self.manifest.target == CPU:
