@@ -9,6 +9,7 @@ from typing import Any
 import kaon
 import kaon.language as kl
 import torch
+from kaon import explain
 from kaon.package import building
 
 SHAPES: tuple[tuple[int, ...], ...] = ((16, 24), (16, 24), (24, 16), (8, 8), (40,))
@@ -64,6 +65,34 @@ def train(
 def build_update(directory: Path, **changes: Any) -> Path:
     """A package of `packaged_rowwise` with period 3."""
     return building.compile_update(packaged_rowwise, request(**changes), directory).directory
+
+
+ROWWISE = """
+import kaon
+import kaon.language as kl
+
+@kaon.update
+def rowwise(w: kl.param, g: kl.grad, m: kl.state, lr: kl.scalar, *, period: kl.constexpr = 2):
+    m = kl.lerp(m, g, 0.1)
+    if kl.every(period):
+        o = kl.newton_schulz(m, steps=2)
+    else:
+        o = kl.row_normalize(m)
+    return w - lr * o, m
+"""
+
+
+def place_update(folder: Path, lines_above: int = 0) -> Any:
+    """The update of ROWWISE, from a file of its own in ``folder``."""
+    folder.mkdir(parents=True)
+    source = folder / "my_updates.py"
+    source.write_text("# a line\n" * lines_above + ROWWISE)
+    return explain.find_update(f"{source}:rowwise")
+
+
+def contents(package: Path) -> dict[str, bytes]:
+    """Every file of a package."""
+    return {path.name: path.read_bytes() for path in package.iterdir()}
 
 
 def equal(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:

@@ -21,7 +21,18 @@ from kaon.optim import Muon, PeriodicRowwiseMuon
 from kaon.optim.packaged import all_to_the_update
 from kaon.package import Package, PackageError, building, machine
 from kaon.package.manifest import Manifest
-from package_tools import SHAPES, Edit, build_update, equal, packaged_rowwise, parameters, request, train
+from package_tools import (
+    SHAPES,
+    Edit,
+    build_update,
+    contents,
+    equal,
+    packaged_rowwise,
+    parameters,
+    place_update,
+    request,
+    train,
+)
 
 pytestmark = pytest.mark.skipif(not machine.cpu_levels(), reason="packages for processors need x86-64-v3")
 
@@ -151,9 +162,18 @@ def test_the_manifest_says_everything(package: Path) -> None:
 
 def test_the_same_input_gives_the_same_bytes(package: Path, tmp_path: Path) -> None:
     again = build_update(tmp_path / "elsewhere", lr=0.02)
-    assert {path.name: path.read_bytes() for path in again.iterdir()} == {
-        path.name: path.read_bytes() for path in package.iterdir()
-    }
+    assert contents(again) == contents(package)
+
+
+def test_where_an_update_lies_changes_no_byte(tmp_path: Path) -> None:
+    packages = []
+    for name, lines_above in (("here", 0), ("some/where else", 7)):
+        update = place_update(tmp_path / name, lines_above)
+        built = building.compile_update(update, request(shapes=((16, 24), (40,))), tmp_path / name / "package")
+        packages.append(contents(built.directory))
+    first, second = packages
+    assert first == second
+    assert not [name for name, content in first.items() if b"my_updates" in content]
 
 
 def test_scalars_without_a_default_are_asked_for(tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ import kaon
 import nvrtc_tools
 import pytest
 import torch
-from kaon import knobs
+from kaon import explain, knobs
+from kaon.cuda_target import CudaTarget
 from kaon.optim import PeriodicRowwiseMuon
 from kaon.optim.packaged import all_to_the_update
 from kaon.package import PackageError, building
-from package_tools import build_update, packaged_rowwise, parameters, request, train
+from package_tools import build_update, contents, packaged_rowwise, parameters, place_update, request, train
 
 pytestmark = [
     pytest.mark.skipif(nvrtc_tools.find_library() is None, reason="no NVRTC"),
@@ -70,9 +71,23 @@ def test_the_files_of_a_package(package: Path) -> None:
 
 def test_the_same_input_gives_the_same_bytes(package: Path, tmp_path: Path) -> None:
     again = build_update(tmp_path / "again", architectures=ARCHITECTURES, shapes=SHAPES, lr=0.02)
-    assert {path.name: path.read_bytes() for path in again.iterdir()} == {
-        path.name: path.read_bytes() for path in package.iterdir()
-    }
+    assert contents(again) == contents(package)
+
+
+def test_where_an_update_lies_changes_no_byte(tmp_path: Path) -> None:
+    """Nor does what a program compiled before, from texts that lead back to the update, and left in the cache."""
+    wanted = request(ARCHITECTURES, ((16, 24), (40,)))
+    packages = []
+    for name, lines_above in (("here", 0), ("some/where else", 7)):
+        update = place_update(tmp_path / name, lines_above)
+        knobs.cache.directory = tmp_path / name / "cache"
+        if lines_above:
+            log = explain.explain(update, (16, 24), sections=("cuda", "log"), target=CudaTarget.of_arch("sm_90a"))
+            assert f'#line {lines_above + 7} "{tmp_path}/some/where else/my_updates.py"' in log
+        packages.append(contents(building.compile_update(update, wanted, tmp_path / name / "package").directory))
+    first, second = packages
+    assert first == second
+    assert not [name for name, content in first.items() if b"my_updates" in content]
 
 
 def test_it_steps_as_the_cpu_target_does(package: Path, fake_device: None) -> None:

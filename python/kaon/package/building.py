@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Shape = tuple[int, ...]
 _MAX_COPIES = 1 << 16
-_LINE = re.compile(r"^#line .*\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -281,7 +280,7 @@ def _cuda_files(
     from kaon import nvrtc
 
     # Where the update's text lies on this machine is nobody's business there, and would change the bytes.
-    kernels = [replace(kernel, text=_LINE.sub("", kernel.text)) for kernel in kernels]
+    kernels = [replace(kernel, text=nvrtc.without_lines(kernel.text)) for kernel in kernels]
     compilers = {architecture: nvrtc.Compiler(architecture, cache) for architecture in architectures}
 
     def build(item: tuple[Kernel, str]) -> tuple[str, dict[str, bytes]]:
