@@ -126,10 +126,12 @@ static std::optional<int64_t> cudaItems(Schedule schedule,
   case Schedule::Elementwise:
     return ceilDiv(launch.sizes[0] * launch.sizes[1], launch.grain);
   case Schedule::Rows:
-  case Schedule::Transpose:
     return ceilDiv(launch.sizes[0], launch.grain);
   case Schedule::Columns:
     return ceilDiv(launch.sizes[1], launch.grain);
+  case Schedule::Transpose:
+    return ceilDiv(launch.sizes[0], cudaTransposeRows) *
+           ceilDiv(launch.sizes[1], cudaTransposeColumns);
   case Schedule::Pack:
   case Schedule::Matmul:
     break;
@@ -196,9 +198,9 @@ static Status checkBlocks(const std::string &path, Target target,
   case Schedule::Elementwise:
     return checkEqual(path + ".grain", launch.grain, cudaElementwiseGrain);
   case Schedule::Columns:
-    return checkEqual(path + ".grain", launch.grain, kernel.threads);
+    return checkEqual(path + ".grain", launch.grain, cudaColumnGrain);
   case Schedule::Transpose:
-    return checkEqual(path + ".grain", launch.grain, KAON_TRANSPOSE_BLOCK);
+    return checkEqual(path + ".grain", launch.grain, 1);
   case Schedule::Matmul:
     KAON_RETURN_IF_ERROR(checkCudaSizes(path, kernel.schedule, launch));
     KAON_RETURN_IF_ERROR(checkEqual(path + ".grain", launch.grain, 1));

@@ -66,6 +66,13 @@ inline constexpr int64_t cudaTileSize = 128;
 /// Elements that one block of an elementwise kernel handles on CUDA.
 inline constexpr int64_t cudaElementwiseGrain = 8192;
 
+/// Columns of one block of a kernel over columns on CUDA.
+inline constexpr int64_t cudaColumnGrain = 32;
+
+/// Rows and columns of the source that one block of a transpose handles on
+/// CUDA.
+inline constexpr int64_t cudaTransposeRows = 32, cudaTransposeColumns = 128;
+
 /// A state of a matrix: shaped like it, one value per row (cols = 1), one per
 /// column (rows = 1), or a single value.
 struct StatePlan {
@@ -129,8 +136,9 @@ struct Operand {
 ///   -----------  --------------------------------------------------------
 ///   elementwise  cudaElementwiseGrain elements of the flattened matrix
 ///   rows         `grain` rows
-///   columns      `grain` columns, one per thread
-///   transpose    KAON_TRANSPOSE_BLOCK rows of the source
+///   columns      cudaColumnGrain columns, whose rows its warps share
+///   transpose    one part of cudaTransposeRows rows and cudaTransposeColumns
+///                columns of the source, along its rows first
 ///   matmul       one tile of cudaTileSize rows and columns of the result;
 ///                symmetric: only tiles on or below the diagonal
 ///

@@ -3,7 +3,6 @@
 #include "codegen/cuda/LaunchShape.h"
 
 #include "dialect/RowPasses.h"
-#include "runtime/KernelAbi.h"
 #include "runtime/Math.h"
 
 #include "llvm/ADT/TypeSwitch.h"
@@ -30,6 +29,9 @@ static constexpr int64_t productSharedBytes = 48 << 10;
 
 /// Elements of the tile that a transpose stages (Transpose.cuh).
 static constexpr int64_t transposeSharedElements = 2112;
+
+/// Shared memory that one reduction over columns takes (Columns.cuh).
+static constexpr int64_t columnReductionBytes = 2048;
 
 //===----------------------------------------------------------------------===//
 // Rows
@@ -66,17 +68,22 @@ static int64_t chooseRowsOfBlock(int64_t threads, int64_t columns) {
   return std::clamp<int64_t>(threads * elementsOfThread / columns, 1, most);
 }
 
+/// Reductions of all passes of a kernel.
+static int64_t countReductions(const RowPasses &passes) {
+  int64_t count = 0;
+  for (const RowPass &pass : passes.getPasses()) {
+    count += static_cast<int64_t>(pass.reductions.size());
+  }
+  return count;
+}
+
 RowShape kaon::cuda::getRowShape(func::FuncOp kernel, int64_t columns,
                                  CudaTargetAttr target) {
   RowPasses passes(kernel, RowPasses::Mode::Keep);
   RowShape shape;
   shape.threads = chooseRowThreads(columns);
   auto kept = static_cast<int64_t>(passes.getKept().size());
-  int64_t numReductions = 0;
-  for (const RowPass &pass : passes.getPasses()) {
-    numReductions += static_cast<int64_t>(pass.reductions.size());
-  }
-  int64_t reducing = numReductions * reductionBytes;
+  int64_t reducing = countReductions(passes) * reductionBytes;
   int64_t groups =
       runtime::ceilDiv(runtime::ceilDiv(columns, groupSize), shape.threads);
   int64_t registerGroups = chooseRegisterGroups(kept);
@@ -137,11 +144,14 @@ static std::optional<LaunchShape> getShape(LaunchOp op) {
     shape.grain = chooseRowsOfBlock(shape.threads, columns);
     shape.items = runtime::ceilDiv(rows, shape.grain);
     break;
-  case Schedule::Columns:
+  case Schedule::Columns: {
+    RowPasses passes(kernel, RowPasses::Mode::Stream);
     shape.schedule = runtime::Schedule::Columns;
-    shape.grain = shape.threads;
+    shape.grain = runtime::cudaColumnGrain;
     shape.items = runtime::ceilDiv(columns, shape.grain);
+    shape.sharedBytes = countReductions(passes) * columnReductionBytes;
     break;
+  }
   }
   return shape;
 }
@@ -192,8 +202,8 @@ static std::optional<LaunchShape> getShape(TransposeOp op) {
   shape.schedule = runtime::Schedule::Transpose;
   shape.threads = blockThreads;
   shape.sizes = {type.getDimSize(0), type.getDimSize(1)};
-  shape.grain = KAON_TRANSPOSE_BLOCK;
-  shape.items = runtime::ceilDiv(shape.sizes[0], shape.grain);
+  shape.items = runtime::ceilDiv(shape.sizes[0], runtime::cudaTransposeRows) *
+                runtime::ceilDiv(shape.sizes[1], runtime::cudaTransposeColumns);
   shape.sharedBytes =
       transposeSharedElements * (type.getElementTypeBitWidth() / 8);
   return shape;

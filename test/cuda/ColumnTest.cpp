@@ -7,6 +7,7 @@
 
 #include "ColumnKernels.cuh"
 #include "test/cuda/TestMatrices.h"
+#include "test/cuda/TestSums.h"
 
 #include <deque>
 
@@ -24,9 +25,9 @@ struct MatrixCase {
   size_t stride() const { return columns + gap; }
 };
 
-/// Around the rows in flight and the threads of a block.
+/// Around the rows in flight of all lanes and the columns of a block.
 const std::vector<MatrixCase> cases = {
-    {1, 1}, {4, 3, 2}, {5, 64}, {7, 257}, {3, 600, 1}};
+    {1, 1}, {4, 3, 2}, {9, 32}, {31, 33}, {32, 64}, {75, 5}, {3, 100, 1}};
 
 /// A matrix of the normalisation and what must become of it.
 template <typename T> struct NormalizedMatrix {
@@ -48,13 +49,14 @@ template <typename T> struct NormalizedMatrix {
 
   void computeColumn(size_t column) {
     std::vector<float> quotients;
-    double sum = 0;
     for (size_t row = 0; row < shape.rows; ++row) {
       quotients.push_back(toFloat(x[row * shape.stride() + column]) /
                           rowNorms[2 * row]);
-      double wide = quotients.back();
-      sum += wide * wide;
     }
+    double sum = sumOfColumn(shape.rows, [&](size_t row) {
+      double wide = quotients[row];
+      return wide * wide;
+    });
     float kept = 0.9f * averages[column], added = 0.1f * float(sum);
     float average = kept + added;
     expectedAverages.push_back(average);
@@ -86,7 +88,7 @@ template <typename T> struct NormalizedMatrix {
 };
 
 template <typename T> void expectNormalized(MatrixTables<6>::Kernel kernel) {
-  for (size_t columnsOfBlock : {256, 100}) {
+  for (size_t columns : {columnsOfBlock, 20}) {
     for (const shim::Schedule &schedule : shim::schedules) {
       std::deque<NormalizedMatrix<T>> matrices;
       MatrixTables<6> tables;
@@ -94,7 +96,8 @@ template <typename T> void expectNormalized(MatrixTables<6>::Kernel kernel) {
         matrices.emplace_back(shape, 1 + matrices.size());
         matrices.back().addTo(tables);
       }
-      tables.run(kernel, tables.columnBlocks(columnsOfBlock), 256, 0, schedule);
+      tables.run(kernel, tables.columnBlocks(columns), columnThreads,
+                 columnSharedBytes(2), schedule);
       for (const auto &matrix : matrices) {
         std::string what = std::to_string(matrix.shape.columns) + " columns, " +
                            schedule.str();
@@ -123,7 +126,8 @@ TEST(ColumnTest, NoReductions) {
   DeviceArray<float> result(rows * columns);
   MatrixTables<3> tables;
   tables.add(rows, columns, {{x, columns}, {offsets, 0}, {result, columns}});
-  tables.run(add_column_offsets, tables.columnBlocks(256), 256, 0, {});
+  tables.run(add_column_offsets, tables.columnBlocks(columnsOfBlock),
+             columnThreads, columnSharedBytes(0), {});
   for (size_t i = 0; i < result.size(); ++i) {
     EXPECT_EQ(result[i], x[i] + offsets[i % columns]);
   }

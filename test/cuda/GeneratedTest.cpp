@@ -204,14 +204,11 @@ TEST(GeneratedTest, Columns) {
     auto expected = x.values();
     std::vector<float> expectedNorms;
     for (size_t column = 0; column < columns; ++column) {
-      double sum = 0;
       auto scaled = [&](size_t row) {
         return x[row * columns + column] * factors[row];
       };
-      for (size_t row = 0; row < rows; ++row) {
-        float square = scaled(row) * scaled(row);
-        sum += square;
-      }
+      double sum = sumOfColumn(
+          rows, [&](size_t row) { return scaled(row) * scaled(row); });
       expectedNorms.push_back(std::sqrt(static_cast<float>(sum)));
       for (size_t row = 0; row < rows; ++row) {
         expected[row * columns + column] = scaled(row) / expectedNorms.back();
@@ -220,8 +217,9 @@ TEST(GeneratedTest, Columns) {
     MatrixTables<4> tables;
     tables.add(rows, columns,
                {{x, columns}, {factors, 1}, {x, columns}, {norms, 0}});
-    tables.run(generated::columns::kernel_columns, tables.columnBlocks(256),
-               256, 0, schedule);
+    tables.run(generated::columns::kernel_columns,
+               tables.columnBlocks(device::columnsOfBlock),
+               device::columnThreads, device::columnSharedBytes(1), schedule);
     EXPECT_TRUE(sameBits(x.values(), expected)) << schedule.str();
     EXPECT_TRUE(sameBits(norms.values(), expectedNorms)) << schedule.str();
   }

@@ -27,9 +27,10 @@ struct TransposeCase {
   size_t sourceGap = 0, resultGap = 0;
 };
 
-/// Around the sizes of tiles, with several tiles along both sides.
+/// Around the sizes of tiles and blocks, with several along both sides.
 const std::vector<TransposeCase> transposeCases = {
-    {1, 1}, {32, 32}, {33, 31, 0, 3}, {7, 130, 5, 1}, {100, 3}, {65, 97, 1, 7}};
+    {1, 1},   {32, 32},       {33, 31, 0, 3}, {7, 130, 5, 1},
+    {100, 3}, {65, 97, 1, 7}, {40, 128},      {33, 300, 2, 0}};
 
 template <typename T> struct TransposedMatrix {
   TransposedMatrix(const TransposeCase &shape, unsigned seed)
@@ -63,8 +64,8 @@ template <typename T> void expectTransposed(MatrixTables<2>::Kernel kernel) {
                  {{matrix.source, shape.columns + shape.sourceGap},
                   {matrix.result, shape.rows + shape.resultGap}});
     }
-    tables.run(kernel, tables.stripBlocks(transposeTile), transposeThreads,
-               transposeSharedBytes<T>, schedule);
+    tables.run(kernel, tables.transposeBlocks(transposeTile, transposeColumns),
+               transposeThreads, transposeSharedBytes<T>, schedule);
     for (const auto &matrix : matrices) {
       EXPECT_TRUE(sameBits(matrix.result.values(), matrix.expected))
           << matrix.shape.rows << " rows, " << schedule.str();

@@ -10,8 +10,11 @@
 #include "mutants/columns_original/Columns.cuh"
 #include "mutants/element_too_many/Elementwise.cuh"
 #include "mutants/group_across_rows/Elementwise.cuh"
+#include "mutants/lane_left_out/Columns.cuh"
 #include "mutants/mirror_not_transposed/Gemm.cuh"
+#include "mutants/missing_column_barrier/Columns.cuh"
 #include "mutants/missing_end_barrier/Gemm.cuh"
+#include "mutants/missing_lane_barrier/Columns.cuh"
 #include "mutants/missing_loop_barrier/Gemm.cuh"
 #include "mutants/missing_mirror_barrier/Gemm.cuh"
 #include "mutants/missing_pass_barrier/Rows.cuh"
@@ -25,6 +28,7 @@
 #include "mutants/rows_original/Rows.cuh"
 #include "mutants/shared_kept_slot/Rows.cuh"
 #include "mutants/shifted_mirror/Gemm.cuh"
+#include "mutants/transpose_column_too_few/Transpose.cuh"
 #include "mutants/transpose_original/Transpose.cuh"
 #include "mutants/wait_one_short/Gemm.cuh"
 #include "test/cuda/TestMatrices.h"
@@ -395,16 +399,18 @@ TEST(MutantTest, RowOffByOne) {
 
 namespace {
 
-/// Operands: x, sums of columns.
+/// Two steps over columns. Sums adds up a column (operands: x, sums); Counts
+/// reduces nothing, but replaces a value that all lanes of a column read
+/// (operands: x = x + the column's count, counts = counts + 1).
 #define KAON_COLUMNS_OF(name)                                                  \
   namespace name##_columns {                                                   \
     using namespace device_##name;                                             \
-    class Step {                                                               \
+    class Sums {                                                               \
     public:                                                                    \
       using List0 = Operands<Operand<float, Access::read>,                     \
                              Operand<double, Access::uniform>>;                \
       using Passes = PassList<Pass<List0, Reductions<Sum>>>;                   \
-      Step(const double *, const Matrix<2> &, i64) {}                          \
+      Sums(const double *, const Matrix<2> &, i64) {}                          \
       void pass(Index<0>, Element<List0> &element,                             \
                 Contributions<Reductions<Sum>> &contributions) {               \
         get<0>(contributions) = get<0>(element);                               \
@@ -417,74 +423,143 @@ namespace {
       }                                                                        \
       double sum = 0;                                                          \
     };                                                                         \
+    class Counts {                                                             \
+    public:                                                                    \
+      using List0 = Operands<Operand<float, Access::update>,                   \
+                             Operand<double, Access::uniform>>;                \
+      using Passes = PassList<Pass<List0, Reductions<>>>;                      \
+      Counts(const double *, const Matrix<2> &matrix, i64 column)              \
+          : count(loadOfColumn<double>(matrix, 1, column)) {}                  \
+      void pass(Index<0>, Element<List0> &element,                             \
+                Contributions<Reductions<>> &) {                               \
+        get<0>(element) += toFloatRn(count);                                   \
+      }                                                                        \
+      void finish(const Matrix<2> &matrix, i64 column) const {                 \
+        storeOfColumn<double>(matrix, 1, column, count + 1);                   \
+      }                                                                        \
+      double count;                                                            \
+    };                                                                         \
+    [[maybe_unused]] constexpr auto sums = &runColumns<Sums>;                  \
+    [[maybe_unused]] constexpr auto counts = &runColumns<Counts>;              \
   }
 
 KAON_COLUMNS_OF(columns_original)
 KAON_COLUMNS_OF(column_off_by_one)
 KAON_COLUMNS_OF(row_of_column_too_many)
+KAON_COLUMNS_OF(lane_left_out)
+KAON_COLUMNS_OF(missing_lane_barrier)
+KAON_COLUMNS_OF(missing_column_barrier)
 
-size_t countWrongColumns(test::MatrixTables<2>::Kernel kernel) {
-  constexpr size_t rows = 6, columns = 70;
-  auto x = numberedMatrix(rows, columns);
-  test::DeviceArray<double> sums(columns);
-  test::MatrixTables<2> tables;
-  tables.add(rows, columns, {{x, columns}, {sums, 0}});
-  tables.run(kernel, tables.columnBlocks(32), 32, 0, {});
-  size_t wrong = 0;
-  for (size_t column = 0; column < columns; ++column) {
-    double sum = 0;
-    for (size_t row = 0; row < rows; ++row) {
-      sum += numberAt(row, column);
+/// Runs a kernel over columns of `rows` x 70 numbers, and counts the columns
+/// for which `isRight(x, values, column)` is false.
+template <typename IsRight>
+Findings runColumnsOf(test::MatrixTables<2>::Kernel kernel, size_t rows,
+                      std::span<const shim::Schedule> schedules,
+                      IsRight isRight) {
+  constexpr size_t columns = 70;
+  Findings findings;
+  for (const shim::Schedule &schedule : schedules) {
+    auto x = numberedMatrix(rows, columns);
+    test::DeviceArray<double> values(columns);
+    std::fill_n(values.data(), columns, 1.0);
+    test::MatrixTables<2> tables;
+    tables.add(rows, columns, {{x, columns}, {values, 0}});
+    findings.races += shim::countRaces([&] {
+      tables.run(kernel, tables.columnBlocks(32), 256,
+                 device_columns_original::columnSharedBytes(1), schedule);
+    });
+    for (size_t column = 0; column < columns; ++column) {
+      findings.wrong += !isRight(x, values, column);
     }
-    wrong += sums[column] != sum;
   }
-  return wrong;
+  return findings;
+}
+
+Findings
+runSums(test::MatrixTables<2>::Kernel kernel,
+        std::span<const shim::Schedule> schedules = shim::allSchedules) {
+  constexpr size_t rows = 19;
+  return runColumnsOf(kernel, rows, schedules,
+                      [](const auto &, const auto &sums, size_t column) {
+                        double sum = 0;
+                        for (size_t row = 0; row < rows; ++row) {
+                          sum += numberAt(row, column);
+                        }
+                        return sums[column] == sum;
+                      });
+}
+
+Findings runCounts(test::MatrixTables<2>::Kernel kernel) {
+  constexpr size_t rows = 9;
+  return runColumnsOf(kernel, rows, shim::allSchedules,
+                      [](const auto &x, const auto &counts, size_t column) {
+                        bool right = counts[column] == 2;
+                        for (size_t row = 0; row < rows; ++row) {
+                          right &=
+                              x[row * 70 + column] == numberAt(row, column) + 1;
+                        }
+                        return right;
+                      });
 }
 
 } // namespace
 
+TEST(MutantTest, ColumnsThemselvesAreRight) {
+  for (Findings findings : {runSums(columns_original_columns::sums),
+                            runCounts(columns_original_columns::counts)}) {
+    EXPECT_EQ(findings.wrong, 0u);
+    EXPECT_EQ(findings.races, 0);
+  }
+}
+
 TEST(MutantTest, ColumnOffByOne) {
-  EXPECT_EQ(
-      countWrongColumns(
-          columns_original_columns::runColumns<columns_original_columns::Step>),
-      0u);
 #ifdef KAON_SHIM_ADDRESS_SANITIZER
-  EXPECT_DEATH(countWrongColumns(column_off_by_one_columns::runColumns<
-                                 column_off_by_one_columns::Step>),
-               "use-after-poison");
+  EXPECT_DEATH(runSums(column_off_by_one_columns::sums), "use-after-poison");
 #else
-  EXPECT_NONFATAL_FAILURE(
-      countWrongColumns(column_off_by_one_columns::runColumns<
-                        column_off_by_one_columns::Step>),
-      "a kernel wrote outside of an array");
+  EXPECT_NONFATAL_FAILURE(runSums(column_off_by_one_columns::sums,
+                                  std::span(shim::allSchedules).first(1)),
+                          "a kernel wrote outside of an array");
 #endif
 }
 
 TEST(MutantTest, RowOfColumnTooMany) {
 #ifdef KAON_SHIM_ADDRESS_SANITIZER
-  EXPECT_DEATH(countWrongColumns(row_of_column_too_many_columns::runColumns<
-                                 row_of_column_too_many_columns::Step>),
+  EXPECT_DEATH(runSums(row_of_column_too_many_columns::sums),
                "use-after-poison");
 #else
-  EXPECT_GT(countWrongColumns(row_of_column_too_many_columns::runColumns<
-                              row_of_column_too_many_columns::Step>),
-            0u)
+  EXPECT_GT(runSums(row_of_column_too_many_columns::sums).wrong, 0u)
       << "the row after the last one is NaN";
 #endif
+}
+
+TEST(MutantTest, LaneLeftOut) {
+  EXPECT_GT(runSums(lane_left_out_columns::sums).wrong, 0u);
+}
+
+TEST(MutantTest, MissingLaneBarrier) {
+  Findings findings = runSums(missing_lane_barrier_columns::sums);
+  EXPECT_GT(findings.wrong, 0u);
+  EXPECT_EQ(findings.races > 0, shim::detectsRaces);
+}
+
+TEST(MutantTest, MissingColumnBarrier) {
+  Findings findings = runCounts(missing_column_barrier_columns::counts);
+  EXPECT_GT(findings.wrong, 0u);
+  EXPECT_EQ(findings.races > 0, shim::detectsRaces);
 }
 
 namespace {
 
 Findings runTransposeOf(void (*kernel)(const device::Matrix<2> *,
                                        const device::Block *)) {
-  constexpr size_t rows = 40, columns = 100;
+  constexpr size_t rows = 40, columns = 200;
   Findings findings;
   for (const shim::Schedule &schedule : shim::allSchedules) {
     auto source = numberedMatrix(rows, columns);
     test::DeviceArray<float> result(rows * columns);
     test::MatrixTables<2> tables;
     tables.add(rows, columns, {{source, columns}, {result, rows}});
-    auto blocks = tables.stripBlocks(32);
+    auto blocks = tables.transposeBlocks(32, 128);
     static void (*running)(const device::Matrix<2> *, const device::Block *);
     running = kernel;
     findings.races += shim::countRaces([&] {
@@ -508,6 +583,12 @@ TEST(MutantTest, TransposesThemselvesAreRight) {
       runTransposeOf(device_transpose_original::runTranspose<float>);
   EXPECT_EQ(findings.wrong, 0u);
   EXPECT_EQ(findings.races, 0);
+}
+
+TEST(MutantTest, TransposeColumnTooFew) {
+  EXPECT_GT(runTransposeOf(device_transpose_column_too_few::runTranspose<float>)
+                .wrong,
+            0u);
 }
 
 TEST(MutantTest, MissingTileBarrier) {

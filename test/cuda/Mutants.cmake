@@ -141,15 +141,27 @@ kaon_add_mutant(columns_original FILES Columns.cuh
   FROM "//===-- Columns.cuh"
   TO "//===-- Columns.cuh without a fault")
 kaon_add_mutant(column_off_by_one FILES Columns.cuh
-  FROM "threadIndex() >= block.count"
-  TO "threadIndex() > block.count")
+  FROM "position < block.count"
+  TO "position <= block.count")
 kaon_add_mutant(row_of_column_too_many FILES Columns.cuh
-  FROM "row < matrix.rows; ++row"
-  TO "row <= matrix.rows; ++row")
+  FROM "row < rows; row += rowLanes"
+  TO "row <= rows; row += rowLanes")
+kaon_add_mutant(lane_left_out FILES Columns.cuh
+  FROM "lane < rowLanes; ++lane"
+  TO "lane < rowLanes - 1; ++lane")
+kaon_add_mutant(missing_lane_barrier FILES Columns.cuh
+  FROM "  blockBarrier();\n  Reductions::forEach("
+  TO "  Reductions::forEach(")
+kaon_add_mutant(missing_column_barrier FILES Columns.cuh
+  FROM "  blockBarrier();\n  if (isColumn"
+  TO "  if (isColumn")
 
 kaon_add_mutant(transpose_original FILES Transpose.cuh
   FROM "//===-- Transpose.cuh"
   TO "//===-- Transpose.cuh without a fault")
+kaon_add_mutant(transpose_column_too_few FILES Transpose.cuh
+  FROM "i64 end = firstColumn + transposeColumns;"
+  TO "i64 end = firstColumn + transposeColumns - 1;")
 kaon_add_mutant(missing_tile_barrier FILES Transpose.cuh
   FROM "    blockBarrier();\n"
   TO "")

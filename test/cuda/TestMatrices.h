@@ -82,10 +82,12 @@ public:
         },
         1);
   }
-  std::vector<device::Block> stripBlocks(size_t rowsOfStrip) const {
+  std::vector<device::Block> transposeBlocks(size_t rows,
+                                             size_t columns) const {
     return blocksOf(
         [=](const auto &matrix) {
-          return (matrix.rows + rowsOfStrip - 1) / rowsOfStrip;
+          return (matrix.rows + rows - 1) / rows *
+                 ((matrix.columns + columns - 1) / columns);
         },
         1);
   }

@@ -1,6 +1,7 @@
 //===-- TestSums.h - sums in the order of the library -----------*- C++ -*-===//
 //
-// The order that Reduce.cuh promises, written from its definition.
+// The orders that Reduce.cuh and Columns.cuh promise, written from their
+// definitions.
 //
 //===----------------------------------------------------------------------===//
 
@@ -50,6 +51,21 @@ double sumOfRow(size_t columns, size_t threads, Value valueOf) {
     sums[column / groupSize % threads] += valueOf(column);
   }
   return sumThreads(sums);
+}
+
+/// The sum of `rows` values in the order of a column kernel: eight lanes, each
+/// of every eighth row, one after the other.
+template <typename Value> double sumOfColumn(size_t rows, Value valueOf) {
+  constexpr size_t lanes = 8;
+  double lanesOfColumn[lanes] = {};
+  for (size_t row = 0; row < rows; ++row) {
+    lanesOfColumn[row % lanes] += valueOf(row);
+  }
+  double sum = lanesOfColumn[0];
+  for (size_t lane = 1; lane < lanes; ++lane) {
+    sum += lanesOfColumn[lane];
+  }
+  return sum;
 }
 
 } // namespace kaon::test

@@ -22,9 +22,9 @@ TEXTS = {
     name: (KERNELS / f"{name}.cu").read_text() for name in ("momentum", "transpose_f32", "descent", "check_finite_f32")
 }
 
-# Elements of a block of an elementwise kernel, rows of a block of a transpose.
+# Elements of a block of an elementwise kernel, rows and columns of a block of a transpose.
 CHUNK = 8192
-STRIP = 32
+TRANSPOSED = (32, 128)
 
 
 @functools.cache
@@ -129,6 +129,11 @@ def _round_up(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
+def _parts(rows: int, cols: int) -> int:
+    """Blocks that turn a matrix of ``rows`` by ``cols``."""
+    return -(-rows // TRANSPOSED[0]) * -(-cols // TRANSPOSED[1])
+
+
 def periodic_plan(
     shapes: Sequence[tuple[int, int]], concurrent: int = 8, lock_step: bool = False, overlap: int = 0
 ) -> _C.StepPlan:
@@ -145,10 +150,10 @@ def periodic_plan(
         size = _round_up(4 * rows * cols, 256)
         back = _operand("workspace", (rows, cols), offset=size, pitch=cols)
         weight, gradient = _operand("param", (rows, cols)), _operand("grad", (rows, cols))
-        strips = {"grain": STRIP, "sharedBytes": 2112 * 4}
+        parts = {"grain": 1, "sharedBytes": 2112 * 4}
         transposes = [
-            _launch(0, [gradient, there], 1, [], items=-(-rows // STRIP), **strips),
-            _launch(0, [there, back], 1, [], items=-(-cols // STRIP), **strips),
+            _launch(0, [gradient, there], 1, [], items=_parts(rows, cols), **parts),
+            _launch(0, [there, back], 1, [], items=_parts(cols, rows), **parts),
         ]
         descend = _launch(1, [weight, gradient, weight], 2, [0])
         common = {"scalarProgram": program}

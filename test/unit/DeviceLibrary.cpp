@@ -2,6 +2,7 @@
 
 #include "DeviceLibrary.h"
 
+#include "Columns.cuh"
 #include "Elementwise.cuh"
 #include "Gemm.cuh"
 #include "Rows.cuh"
@@ -18,6 +19,10 @@ int64_t test::deviceRowSharedBytes(int64_t columns, int64_t threads,
                         static_cast<int>(kept), static_cast<int>(reductions));
 }
 
+int64_t test::deviceColumnSharedBytes(int64_t reductions) {
+  return columnSharedBytes(static_cast<int>(reductions));
+}
+
 int64_t test::deviceProductTiles(int64_t m, int64_t n, bool symmetric) {
   return productTiles(static_cast<i32>(m), static_cast<i32>(n), symmetric);
 }
@@ -29,7 +34,10 @@ const int64_t test::deviceProductSharedBytes = gemmSharedBytes<Loop, Store>;
 const int64_t test::deviceProductThreads = productThreads;
 const int64_t test::deviceElementwiseThreads = elementwiseThreads;
 const int64_t test::deviceElementwiseGrain = chunkSize;
+const int64_t test::deviceColumnThreads = columnThreads;
+const int64_t test::deviceColumnsOfBlock = columnsOfBlock;
 const int64_t test::deviceTransposeTile = transposeTile;
+const int64_t test::deviceTransposeColumns = transposeColumns;
 const int64_t test::deviceTransposeSharedBytesOfHalf =
     transposeSharedBytes<bf16>;
 const int64_t test::deviceTransposeSharedBytesOfFloat =

@@ -323,21 +323,23 @@ func.func @f(%x: tensor<300x700xf32>) -> tensor<1x700xf32> {
   ASSERT_TRUE(shape);
   EXPECT_EQ(shape->name, "kernel_c");
   EXPECT_EQ(shape->schedule, runtime::Schedule::Columns);
-  EXPECT_EQ(shape->grain, 256);
-  EXPECT_EQ(shape->items, 3);
+  EXPECT_EQ(shape->threads, 256);
+  EXPECT_EQ(shape->grain, 32);
+  EXPECT_EQ(shape->items, 22);
+  EXPECT_EQ(shape->sharedBytes, 2048);
 }
 
 TEST(LaunchShapeTest, CutsTransposes) {
   std::optional<LaunchShape> shape = launch<TransposeOp>(R"(
-func.func @f(%x: tensor<300x70xbf16>) -> tensor<70x300xbf16> {
-  %y = kaon.transpose %x : tensor<300x70xbf16> -> tensor<70x300xbf16>
-  return %y : tensor<70x300xbf16>
+func.func @f(%x: tensor<300x129xbf16>) -> tensor<129x300xbf16> {
+  %y = kaon.transpose %x : tensor<300x129xbf16> -> tensor<129x300xbf16>
+  return %y : tensor<129x300xbf16>
 })");
   ASSERT_TRUE(shape);
   EXPECT_EQ(shape->name, "transpose_bf16");
   EXPECT_EQ(shape->schedule, runtime::Schedule::Transpose);
-  EXPECT_EQ(shape->items, 10);
-  EXPECT_EQ(shape->grain, 32);
+  EXPECT_EQ(shape->items, 20);
+  EXPECT_EQ(shape->grain, 1);
   EXPECT_EQ(shape->sharedBytes, 4224);
   EXPECT_FALSE(launch<TransposeOp>(R"(
 func.func @f(%x: tensor<300x1xf32>) -> tensor<1x300xf32> {
@@ -400,7 +402,11 @@ TEST(LaunchShapeTest, AgreesWithTheDeviceLibraryOnTheRest) {
   EXPECT_EQ(test::deviceElementwiseThreads, 256);
   EXPECT_EQ(test::deviceProductThreads, 256);
   EXPECT_EQ(test::deviceProductSharedBytes, 49152);
-  EXPECT_EQ(test::deviceTransposeTile, 32);
+  EXPECT_EQ(test::deviceTransposeTile, runtime::cudaTransposeRows);
+  EXPECT_EQ(test::deviceTransposeColumns, runtime::cudaTransposeColumns);
+  EXPECT_EQ(test::deviceColumnThreads, 256);
+  EXPECT_EQ(test::deviceColumnsOfBlock, runtime::cudaColumnGrain);
+  EXPECT_EQ(test::deviceColumnSharedBytes(3), 3 * 2048);
   auto shapeOf = [](const char *type, const char *turned) {
     std::string body = std::string("func.func @f(%x: ") + type + ") -> " +
                        turned + " { %y = kaon.transpose %x : " + type + " -> " +

@@ -426,13 +426,13 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
          plan.sequences[0].launches[0].grain = 64;
          plan.sequences[0].launches[0].items = 2;
        },
-       "sequences[0].launches[0].grain: expects 256, but got 64"},
+       "sequences[0].launches[0].grain: expects 32, but got 64"},
       {[](StepPlan &plan) {
          plan.kernels[0].schedule = Schedule::Transpose;
          plan.sequences[0].launches[0].grain = 64;
-         plan.sequences[0].launches[0].items = 5;
+         plan.sequences[0].launches[0].items = 10;
        },
-       "sequences[0].launches[0].grain: expects 32, but got 64"},
+       "sequences[0].launches[0].grain: expects 1, but got 64"},
       {[](StepPlan &plan) { plan.kernels[0].schedule = Schedule::Pack; },
        "sequences[0].launches[0].kernel: expects a schedule of the target "
        "cuda, but got pack"},

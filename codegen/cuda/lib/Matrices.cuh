@@ -30,7 +30,7 @@ template <int count> struct Matrix {
 ///   elementwise  chunk `first` of its elements (Elementwise.cuh)
 ///   rows         rows [first, first + count)
 ///   columns      columns [first, first + count)
-///   transpose    strip `first` of its rows (Transpose.cuh)
+///   transpose    part `first` of it (Transpose.cuh)
 struct Block {
   u32 matrix;
   u32 first;

@@ -1,8 +1,8 @@
 //===-- Transpose.cuh - matrices turned through shared memory -------------===//
 //
-// A block turns a strip of 32 rows of the source into 32 columns of the result,
-// tile by tile: a tile is read by rows into shared memory and written by
-// columns, so that both sides are accessed along memory.
+// A block turns 32 rows and 128 columns of the source, tile by tile: a tile is
+// read by rows into shared memory and written by columns, so that both sides
+// are accessed along memory. Blocks are numbered along the source's rows.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,8 +16,9 @@ namespace kaon::device {
 
 constexpr int transposeThreads = 256;
 
-/// Rows and columns of a tile.
+/// Rows and columns of a tile, and columns of a block, whose rows are a tile's.
 constexpr int transposeTile = 32;
+constexpr int transposeColumns = 4 * transposeTile;
 
 /// Elements of a tile's row in shared memory; the padding spreads a column over
 /// the banks.
@@ -42,13 +43,18 @@ KAON_DEVICE void forEachOfTile(i64 rows, i64 columns, Visit visit) {
   }
 }
 
-/// Stores the transpose of strip `first` of operand 0 in operand 1. `rows` and
+/// Stores the transpose of part `first` of operand 0 in operand 1. `rows` and
 /// `columns` are those of operand 0.
 template <typename T>
 KAON_DEVICE void runTranspose(const Matrix<2> *matrices, const Block *blocks) {
   Block block = blocks[blockIndex()];
   Matrix<2> matrix = matrices[block.matrix];
-  i64 firstRow = i64(block.first) * transposeTile;
+  u32 partsOfRow = static_cast<u32>((matrix.columns + transposeColumns - 1) /
+                                    transposeColumns);
+  i64 firstRow = i64(block.first / partsOfRow) * transposeTile;
+  i64 firstColumn = i64(block.first % partsOfRow) * transposeColumns;
+  i64 end = firstColumn + transposeColumns;
+  end = end < matrix.columns ? end : matrix.columns;
   i64 rows = matrix.rows - firstRow;
   i64 sourcePitch = matrix.strides[0], resultPitch = matrix.strides[1];
   auto *source = asGlobal(static_cast<const T *>(matrix.bases[0])) +
@@ -57,8 +63,8 @@ KAON_DEVICE void runTranspose(const Matrix<2> *matrices, const Block *blocks) {
   auto *tile = reinterpret_cast<T *>(sharedMemory());
   auto *nextTile = tile + transposeTile * transposePitch;
 
-  for (i64 first = 0; first < matrix.columns; first += transposeTile) {
-    i64 columns = matrix.columns - first;
+  for (i64 first = firstColumn; first < end; first += transposeTile) {
+    i64 columns = end - first;
     forEachOfTile(rows, columns, [&](int row, int column) {
       tile[row * transposePitch + column] =
           source[row * sourcePitch + first + column];

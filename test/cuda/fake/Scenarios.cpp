@@ -112,14 +112,14 @@ static Launch transpose(const Operand &from, const Operand &to) {
   launch.operands = {from, to};
   launch.numInputs = 1;
   launch.sizes = {from.rows, from.cols};
-  launch.items = ceilDiv(from.rows, KAON_TRANSPOSE_BLOCK);
-  launch.grain = KAON_TRANSPOSE_BLOCK;
+  launch.items = ceilDiv(from.rows, cudaTransposeRows) *
+                 ceilDiv(from.cols, cudaTransposeColumns);
   launch.sharedBytes = 2112 * sizeof(float);
   return launch;
 }
 
 using Shape = std::pair<int64_t, int64_t>;
-// One has more elements than a block takes, or more columns than a strip.
+// One has more elements, or rows, than a block takes.
 static constexpr Shape momentumShapes[] = {{3, 70}, {1, 9001}};
 static constexpr Shape detourShapes[] = {{3, 70}, {40, 5}};
 static constexpr int32_t matricesPerShape = hasThreadSanitizer ? 1 : 2;
