@@ -419,7 +419,7 @@ class _Run:
 
 
 def _run(make: Any, shapes: list[tuple[int, ...]], missing: Sequence[Sequence[int]]) -> _Run:
-    """One step for each list of parameters without gradients."""
+    """One step for each list of parameters without gradients, which are those of :func:`train` otherwise."""
     params = parameters(shapes)
     with fake_gpu() as fake:
         knobs.cuda.graphs = False
@@ -428,7 +428,7 @@ def _run(make: Any, shapes: list[tuple[int, ...]], missing: Sequence[Sequence[in
         optimizer.compile()
         launches = []
         for step, skipped in enumerate(missing):
-            set_gradients(params, step)
+            set_gradients(params, 100 + step)
             for index in skipped:
                 params[index].grad = None
             with fake.recording() as recorded:
@@ -508,6 +508,16 @@ def test_shared_launches_leave_out_what_has_no_gradient(monkeypatch: pytest.Monk
     assert shared.launches[3] == [] and len(shared.launches[4]) == shared.predicted
     monkeypatch.setattr(CudaTarget, "schedule_pipeline", APART)
     assert_bitwise(shared.contents, _run(Muon, UNEQUAL, missing).contents)
+
+
+def test_rows_that_share_a_launch_get_the_shared_memory_of_the_longest() -> None:
+    shapes = [(2, 20000), (3, 30000)]
+    make = functools.partial(PeriodicRowwiseMuon, lr=0.1, phase=2)
+    run = _run(make, shapes, [()])
+    _, (group,), _ = run.plan["phases"]
+    needs = [sequence["launches"][0]["sharedBytes"] for sequence in run.plan["sequences"]]
+    assert [len(parts) for parts in group["launches"]] == [2] and len(set(needs)) > 1
+    assert_bitwise(run.contents, train(make, parameters(shapes), 1))
 
 
 def test_shared_launches_have_the_same_bits_by_graphs_and_with_delays() -> None:
