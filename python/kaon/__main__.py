@@ -22,8 +22,10 @@ from kaon.explain import (
     quantity,
 )
 from kaon.extension import extension
+from kaon.target import DEFAULT_PRODUCT_DTYPE, PRODUCT_DTYPES
 
 _DTYPES = ("f64", "f32", "bf16", "f16")
+_ON_THE_CPU = "on the CPU products are of f32 (f64 for f64 parameters)"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -82,6 +84,11 @@ def _add_update_arguments(parser: argparse.ArgumentParser, packaged: bool = Fals
         metavar="NAME=VALUE",
         help="a compile-time option; may repeat",
     )
+    parser.add_argument(
+        "--product-dtype",
+        choices=PRODUCT_DTYPES,
+        help=f"of matrix products on the GPU of --arch (default: {DEFAULT_PRODUCT_DTYPE})",
+    )
 
 
 def _explain(options: argparse.Namespace) -> None:
@@ -89,6 +96,8 @@ def _explain(options: argparse.Namespace) -> None:
     unknown = sorted(set(sections) - set(SECTIONS))
     if unknown:
         raise ExplainError(f"--show expects names out of {', '.join(SECTIONS)}, but got {', '.join(unknown)}")
+    if options.arch is None and options.product_dtype is not None:
+        raise ExplainError(f"--product-dtype {options.product_dtype} expects --arch with a GPU; {_ON_THE_CPU}")
     target = None if options.arch is None else _gpu_target(options)
     update = find_update(options.update)
     constexprs = dict(map(parse_constexpr, options.constexpr))
@@ -113,7 +122,7 @@ def _gpu_target(options: argparse.Namespace) -> CudaTarget:
         raise ExplainError(f"--arch expects a GPU such as sm_80, sm_90a or sm_100a, but got {options.arch!r}")
     if "f64" in (options.dtype, options.grad_dtype):
         raise ExplainError("--arch expects matrices of f32, bf16 or f16 for a GPU, but got f64")
-    return CudaTarget.of_arch(options.arch)
+    return CudaTarget.of_arch(options.arch, PRODUCT_DTYPES[options.product_dtype or DEFAULT_PRODUCT_DTYPE])
 
 
 def _compile(options: argparse.Namespace) -> None:
@@ -122,6 +131,8 @@ def _compile(options: argparse.Namespace) -> None:
         return
     if options.arch is not None:
         raise ExplainError("--arch expects -o DIR, where the package goes")
+    if options.product_dtype is not None:
+        raise ExplainError(f"--product-dtype {options.product_dtype} expects -o DIR and a GPU in --arch; {_ON_THE_CPU}")
     update = find_update(options.update)
     constexprs = dict(map(parse_constexpr, options.constexpr))
     entries = [
@@ -152,6 +163,7 @@ def _compile_package(options: argparse.Namespace) -> None:
         param_dtype=options.dtype,
         grad_dtype=options.grad_dtype,
         options=dict(map(parse_constexpr, options.constexpr)),
+        product_dtype=options.product_dtype,
     )
     module, _, name = options.update.rpartition(":")
     if module == "kaon.optim":

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kaon import driver, knobs
 from kaon.cache import open_cache
 from kaon.cuda_target import CudaTarget
+from kaon.target import product_dtypes
 
 if TYPE_CHECKING:
     from kaon.compiler.update import Update
@@ -116,14 +117,18 @@ def explain(
     emitted = driver.emit([entry])
     lowered = driver.lower(emitted.text, target)
     where = target.arch if isinstance(target, CudaTarget) else "the host's processor"
-    parts = [f"{update.name} on {rows}x{cols}, parameter {param_dtype}, gradient {entry.grad_dtype}, for {where}"]
+    plan = json.loads(lowered.plan_json)
+    products = "".join(f", products of {dtype}" for dtype in product_dtypes(plan))
+    parts = [
+        f"{update.name} on {rows}x{cols}, parameter {param_dtype}, gradient {entry.grad_dtype}, for {where}{products}"
+    ]
     for section in SECTIONS:
         if section not in sections:
             continue
         if section == "dsl":
             parts.append(_titled("what you wrote", update.source))
         elif section == "plan":
-            parts.append(_titled("what a step runs", "\n".join(describe_plan(json.loads(lowered.plan_json)))))
+            parts.append(_titled("what a step runs", "\n".join(describe_plan(plan))))
         elif section in _KERNEL_TITLES:
             title = _KERNEL_TITLES[section]
             texts = _kernel_texts(section, target, emitted.text, lowered)

@@ -24,6 +24,25 @@ T = TypeVar("T")
 
 SIMPLIFY_PIPELINE = "kaon-simplify-pipeline"
 
+PRODUCT_DTYPES = {"bfloat16": "bf16", "float16": "f16"}
+"""What the operands of matrix products may be on a GPU, as users and torch name it, and as the compiler does."""
+
+DEFAULT_PRODUCT_DTYPE = "bfloat16"
+
+_DTYPES = {"float64": "f64", "float32": "f32", **PRODUCT_DTYPES}
+
+
+def product_dtypes(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the operands of a plan's matrix products are (the plan as JSON), by torch's names; empty if it has none."""
+    names = {type_: name for name, type_ in _DTYPES.items()}
+    found = {
+        launch["operands"][0]["type"]
+        for sequence in plan["sequences"]
+        for launch in sequence["launches"]
+        if plan["kernels"][launch["kernel"]]["schedule"] == "matmul"
+    }
+    return tuple(names[type_] for type_ in sorted(found))
+
 
 @dataclass
 class Statistics:

@@ -42,7 +42,9 @@ def test_explain_shows_the_whole_way(file: str, capsys: pytest.CaptureFixture[st
     before = driver.totals()
     assert main(["explain", f"{file}:periodic", "--shape", "24x40"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("periodic on 24x40, parameter f32, gradient f32, for the host's processor\n")
+    assert out.startswith(
+        "periodic on 24x40, parameter f32, gradient f32, for the host's processor, products of float32\n"
+    )
     places = [
         out.index(text)
         for text in ("def periodic(", "kaon.newton_schulz", "kaon.matmul", "steps with step mod 3 = 0", "workspace")
@@ -66,13 +68,21 @@ def test_explain_for_a_gpu(file: str, capsys: pytest.CaptureFixture[str]) -> Non
     command = ["explain", f"{file}:periodic", "--shape", "24x40", "--arch", "sm_90a"]
     assert main([*command, "--show", "kernels,cuda,plan"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("periodic on 24x40, parameter f32, gradient f32, for sm_90a\n")
+    assert out.startswith("periodic on 24x40, parameter f32, gradient f32, for sm_90a, products of bfloat16\n")
     assert "==== CUDA C++ of kernel_" in out and "==== CUDA C++ of check_finite_f32" in out and "KAON_KERNEL(" in out
     assert "blocks x threads" in out and "matmul_bf16" in out
+    assert main([*command, "--product-dtype", "float16", "--show", "plan"]) == 0
+    out = capsys.readouterr().out
+    assert ", for sm_90a, products of float16\n" in out and "matmul_f16" in out and "bf16" not in out
     assert main([*command, "--show", "llvm"]) == 1
     assert "the cuda target has no section llvm" in capsys.readouterr().err
     assert main([*command[:-2], "--show", "cuda,ptx"]) == 1
     assert "the cpu target has no section cuda, ptx" in capsys.readouterr().err
+    assert main([*command[:-2], "--product-dtype", "float16"]) == 1
+    assert "--product-dtype float16 expects --arch with a GPU; on the CPU products are" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*command, "--product-dtype", "float32"])
+    assert "invalid choice: 'float32'" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(find_library() is None, reason="no NVRTC: the nvidia-cuda-nvrtc wheel is not installed")

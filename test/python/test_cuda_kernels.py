@@ -1,9 +1,9 @@
 """Every kernel of every bundled optimizer, generated and compiled by the real NVRTC, without a GPU.
 
-The optimizers below, on the shapes below, in three storage types, are lowered for each architecture; the union of their
-kernels is compiled for it. From NVRTC's log, the PTX and the CUBIN: nothing spills, registers leave room for the blocks
-that the launch bounds promise, instructions are the intended ones, and parameters lie where the launcher puts them. How
-the kernels compute is tested in test_cuda_optim.py.
+The optimizers below, on the shapes below, in three storage types, with products of bf16 and of f16, are lowered for
+each architecture; the union of their kernels is compiled for it. From NVRTC's log, the PTX and the CUBIN: nothing
+spills, registers leave room for the blocks that the launch bounds promise, instructions are the intended ones, and
+parameters lie where the launcher puts them. How the kernels compute is tested in test_cuda_optim.py.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from optim_tools import parameters
 pytestmark = pytest.mark.skipif(find_library() is None, reason="no NVRTC: the nvidia-cuda-nvrtc wheel is not installed")
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+HALVES = ("bf16", "f16")
+"""Operands of products."""
 
 OPTIMIZERS: dict[str, Any] = {
     "adamw": AdamW,
@@ -78,13 +80,13 @@ class Program:
 
 
 @functools.cache
-def program(name: str, dtype: torch.dtype, shared_bytes: int) -> Program:
+def program(name: str, dtype: torch.dtype, shared_bytes: int, half: str = "bf16") -> Program:
     """What an optimizer steps all of SHAPES with, in one program."""
     params = parameters(SHAPES, dtype)
     for parameter in params:
         parameter.grad = torch.zeros_like(parameter)
     (built,) = {**OPTIMIZERS, **OPTIONS}[name](params)._build()
-    target = CudaTarget("any", shared_bytes)
+    target = CudaTarget("any", shared_bytes, half)
     lowered = driver.lower(driver.emit(built.entries).text, target)
     kernels = {kernel.name: kernel for kernel in lowered.kernels}
     return Program(json.loads(lowered.plan_json), kernels, dict(lowered.sources))
@@ -92,11 +94,12 @@ def program(name: str, dtype: torch.dtype, shared_bytes: int) -> Program:
 
 def programs(arch: str) -> Iterator[Program]:
     shared = CudaTarget.of_arch(arch).shared_bytes
-    for name in OPTIMIZERS:
-        for dtype in DTYPES:
-            yield program(name, dtype, shared)
-    for name in OPTIONS:
-        yield program(name, torch.float32, shared)
+    for half in HALVES:
+        for name in OPTIMIZERS:
+            for dtype in DTYPES:
+                yield program(name, dtype, shared, half)
+        for name in OPTIONS:
+            yield program(name, torch.float32, shared, half)
 
 
 @functools.cache
@@ -160,7 +163,13 @@ def test_the_list_of_optimizers_is_worth_its_name() -> None:
     assert {kernel["threads"] for kernel in found.values()} == set(BLOCKS)
     names = set(found)
     assert any("_streaming" in name for name in names) and any("_symmetric" in name for name in names)
-    assert any(re.search(r"matmul_.*_[0-9a-f]{6,}$", name) for name in names), "no product has an epilogue"
+    for half in HALVES:
+        products = [name for name in names if name.startswith(f"matmul_{half}_")]
+        assert any(re.search(r"_[0-9a-f]{6,}$", name) for name in products), "no product has an epilogue"
+        # Besides those with epilogues, whose names are hashes, there is each form of product.
+        plain = {re.sub(r"_[0-9a-f]{6,}$", "", name).removeprefix(f"matmul_{half}_") for name in products}
+        forms = {re.sub(r"_[0-9a-f]{6,}$", "", name).split("_", 2)[2] for name in names if is_product(name)}
+        assert plain == forms, "a form of products occurs in one type alone"
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -191,6 +200,15 @@ def test_products_run_on_tensor_cores(arch: str) -> None:
         assert counts == dict.fromkeys(counts, 0) | (
             {"HMMA": 32, "LDSM": 12, "LDGSTS": 12} if is_product(name) else {}
         ), name
+
+
+@pytest.mark.parametrize("arch", [*ARCHITECTURES, FALLBACK_ARCHITECTURE])
+def test_products_multiply_the_type_of_their_name(arch: str) -> None:
+    """With sums in f32. Both types are one opcode, whose bits for the type are documented nowhere: PTX says it."""
+    for name, image in images(arch).items():
+        operands = set(re.findall(r"mma\.sync\.aligned\.m16n8k16\.row\.col(\.\w+\.\w+\.\w+\.\w+)", image.ptx))
+        half = name.split("_")[1]
+        assert operands == ({f".f32.{half}.{half}.f32"} if is_product(name) else set()), name
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

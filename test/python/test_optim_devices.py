@@ -12,7 +12,7 @@ from kaon import driver, knobs
 from kaon.cuda_target import CudaTarget
 from kaon.optim import AdamW, Muon
 from kaon.optim.base import _Cohort
-from kaon.optim.devices import check_device, target_for, target_name
+from kaon.optim.devices import check_device, check_product_dtype, target_for, target_name
 from optim_tools import assert_bitwise, parameters, set_gradients, snapshot
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 1)
@@ -191,3 +191,34 @@ def test_loaded_states_are_on_the_device_of_their_parameter() -> None:
     again.load_state_dict(optimizer.state_dict())
     (states,) = again.state.values()
     assert {state.device for state in states.values() if isinstance(state, torch.Tensor)} == {CPU}
+
+
+# ---- products
+
+
+@pytest.mark.parametrize("value", ["float32", "f16", torch.float32, 16, None])
+def test_other_dtypes_of_products_are_refused(value: Any) -> None:
+    with pytest.raises(ValueError) as caught:
+        check_product_dtype(value)
+    assert str(caught.value) == f"expects product_dtype out of bfloat16, float16, but got {value!r}"
+
+
+def test_a_dtype_of_products_is_refused_where_there_is_no_gpu() -> None:
+    with pytest.raises(ValueError, match=r"expects product_dtype out of bfloat16, float16, but got 'half'"):
+        Muon(parameters([(3, 5)]), product_dtype="half")
+    with pytest.raises(ValueError) as caught:
+        Muon(parameters([(3, 5), (4,)]), product_dtype=torch.float16)
+    assert str(caught.value) == (
+        "Muon expects parameters on a CUDA device for product_dtype 'float16', but all 2 are on the CPU, where "
+        "products are of float32 (float64 for float64 parameters)"
+    )
+    with pytest.raises(TypeError, match="product_dtype"):
+        AdamW(parameters([(3, 5)]), product_dtype="float16")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+def test_the_plan_says_what_the_cpu_multiplies(dtype: torch.dtype) -> None:
+    params = parameters([(3, 5)], dtype)
+    computed = "float64" if dtype == torch.float64 else "float32"
+    assert Muon(params).plan(show=False).targets[0].endswith(f", products of {computed}")
+    assert "products of" not in str(AdamW(params).plan(show=False))

@@ -17,7 +17,7 @@ import nvrtc_tools
 import pytest
 import torch
 from kaon.__main__ import main
-from kaon.optim import Muon, PeriodicRowwiseMuon
+from kaon.optim import AdamW, Muon, PeriodicRowwiseMuon
 from kaon.optim.packaged import all_to_the_update
 from kaon.package import Package, PackageError, building, machine
 from kaon.package.manifest import Manifest
@@ -147,10 +147,11 @@ def test_checkpoints_copies_and_pickles(package: Path) -> None:
 
 def test_the_manifest_says_everything(package: Path) -> None:
     content = json.loads((package / "package.json").read_text())
-    assert (content["format"], content["schema"], content["kaon"]) == ("kaon-package", 1, kaon.__version__)
+    assert (content["format"], content["schema"], content["kaon"]) == ("kaon-package", 2, kaon.__version__)
     assert content["target"] == "cpu" and content["architectures"] == [machine.cpu_levels()[0]]
     assert [(m["rows"], m["cols"]) for m in content["matrices"]] == [(16, 24), (16, 24), (24, 16), (8, 8), (1, 40)]
     assert all(m["refreshes"] == [[3, 0]] for m in content["matrices"])
+    assert content["products"] == ["float32"]
     signature = content["updates"]["packaged_rowwise"]
     assert signature["states"] == [{"name": "m", "kind": "matrix", "init": 0.0}]
     assert signature["scalars"] == [{"name": "lr", "default": None}, {"name": "momentum", "default": 0.95}]
@@ -194,7 +195,7 @@ def test_another_version(own: Path) -> None:
 
 def test_another_schema(own: Path) -> None:
     edit(own, lambda content: content.update(schema=7))
-    assert "has schema 7, but this kaon reads schema 1" in refusal(lambda: kaon.load(own))
+    assert "has schema 7, but this kaon reads schema 2" in refusal(lambda: kaon.load(own))
 
 
 def test_another_version_of_the_plan(own: Path) -> None:
@@ -248,6 +249,7 @@ def test_damaged_and_missing_files(own: Path) -> None:
         (lambda m: m.pop("target"), "expects a value for target, but found none"),
         (lambda m: m.update(target="tpu"), "package.json.target expects one of cpu, cuda, but got 'tpu'"),
         (lambda m: m.update(kernels=[1]), "package.json.kernels expects a list of text, but got [1]"),
+        (lambda m: m.pop("products"), "expects a value for products, but found none"),
         (lambda m: m["matrices"][0].update(rows="4"), "matrices[0].rows expects an integer, but got '4'"),
         (lambda m: m["matrices"][0].update(rows=True), "matrices[0].rows expects an integer, but got True"),
         (lambda m: m["matrices"][1].update(update="x"), "matrices[1].update expects one of the updates"),
@@ -301,6 +303,14 @@ def test_other_options(package: Path) -> None:
     assert 'with options {"period": 3}' in message and 'parameter 0 of shape (16, 24) asks for {"period": 4}' in message
 
 
+def test_a_dtype_of_products_that_it_does_not_have(package: Path, tmp_path: Path) -> None:
+    message = refusal(lambda: kaon.load(package)(parameters(), product_dtype="float16"))
+    assert message.endswith("was compiled for products of float32, but product_dtype asks for float16")
+    directory = building.compile_optimizer(AdamW, request(shapes=((4, 4),)), tmp_path / "adamw").directory
+    message = refusal(lambda: kaon.load(directory)(parameters([(4, 4)]), product_dtype="float16"))
+    assert "was compiled for updates without products of matrices, but product_dtype asks for float16" in message
+
+
 def test_parameters_elsewhere(package: Path) -> None:
     """CUDA's parameters do not go to a package for processors; seen here without any, as none are needed to see it."""
     cuda = pytest.importorskip("kaon.cuda")
@@ -352,6 +362,15 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         ),
         (["--shapes", "8x8", "--arch", "host", "-o", "DIR", "--option", "lr=abc"], "lr"),
         (["--shapes", "8x8", "--arch", "sm_90a", "-o", "DIR", "--dtype", "f64"], "for a GPU, but got f64"),
+        (["--shapes", "8x8", "--product-dtype", "float16"], "--product-dtype float16 expects -o DIR and a GPU"),
+        (
+            ["--shapes", "8x8", "--arch", "x86-64-v3", "-o", "DIR", "--product-dtype", "float16"],
+            "expects architectures of GPUs for product_dtype 'float16', but got x86-64-v3, where products are of",
+        ),
+        (
+            ["--shapes", "8x8", "--arch", "x86-64-v3", "-o", "DIR", "--option", "product_dtype=float16"],
+            "expects product_dtype in --product-dtype, but got it among the options",
+        ),
         (["--shapes", "8x8", "--arch", "host", "-o", "/proc/nowhere/out"], "cannot be written"),
     ],
 )

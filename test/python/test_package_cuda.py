@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import fake_cuda
@@ -16,7 +17,7 @@ from kaon.cuda_target import CudaTarget
 from kaon.optim import PeriodicRowwiseMuon
 from kaon.optim.packaged import all_to_the_update
 from kaon.package import PackageError, building
-from package_tools import build_update, contents, packaged_rowwise, parameters, place_update, request, train
+from package_tools import build_update, contents, equal, packaged_rowwise, parameters, place_update, request, train
 
 pytestmark = [
     pytest.mark.skipif(nvrtc_tools.find_library() is None, reason="no NVRTC"),
@@ -117,6 +118,38 @@ def test_a_bundled_optimizer(tmp_path: Path, fake_device: None) -> None:
         change = torch.linalg.norm(expected[index] - begin.detach())
         bound = 2e-2 if len(SHAPES[index]) == 2 else 1e-5
         assert torch.linalg.norm(stepped[index] - expected[index]) < bound * change
+
+
+def test_products_of_float16(package: Path, tmp_path: Path, fake_device: None) -> None:
+    """The dtype of products is the package's: asking for it again is fine, and for the other one is refused."""
+    wanted = replace(request(("sm_90a",), SHAPES, lr=0.02), product_dtype=torch.float16)
+    half = building.compile_update(packaged_rowwise, wanted, tmp_path / "half").directory
+    fake_cuda.build_kernels(kernels_of(half))
+    assert json.loads((half / "package.json").read_text())["products"] == ["float16"]
+    assert json.loads((package / "package.json").read_text())["products"] == ["bfloat16"]
+    assert [path.name for path in half.glob("matmul_*.cu")] and not list(half.glob("matmul_bf16*"))
+    results = []
+    for directory, options in ((package, {}), (half, {}), (half, {"product_dtype": "float16"})):
+        mine = parameters(SHAPES)
+        packaged = kaon.load(directory)(mine, **options)
+        assert packaged.product_dtype == ("bfloat16" if directory == package else "float16")
+        results.append(train(packaged, mine, steps=1))
+        assert f"products of {packaged.product_dtype}" in str(packaged.plan(show=False))
+    assert equal(results[1], results[2])
+    knobs.runtime.target = None
+    theirs = parameters(SHAPES)
+    compiled = kaon.optimizer(packaged_rowwise)(theirs, lr=0.02, rules=all_to_the_update())
+    exact = train(compiled, theirs, steps=1)
+    for index, begin in enumerate(parameters(SHAPES[:3])):
+        change = torch.linalg.norm(exact[index] - begin.detach())
+        coarse, fine = (float(torch.linalg.norm(found[index] - exact[index]) / change) for found in results[:2])
+        assert fine < 2e-3 and fine < coarse / 4
+    knobs.runtime.target = "cuda"
+    with pytest.raises(PackageError) as error:
+        kaon.load(half)(parameters(SHAPES), product_dtype=torch.bfloat16)
+    assert str(error.value).endswith("was compiled for products of float16, but product_dtype asks for bfloat16")
+    with pytest.raises(ValueError, match="expects product_dtype out of bfloat16, float16, but got 'f16'"):
+        kaon.load(half)(parameters(SHAPES), product_dtype="f16")
 
 
 def test_another_architecture(package: Path, tmp_path: Path, fake_device: None) -> None:

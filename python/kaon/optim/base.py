@@ -20,6 +20,7 @@ from kaon.language.coefficients import Coefficients
 
 from .bindings import MAX_PERIOD, Binding, Refresh, check_choice, to_number
 from .checkpoint import check_layout, checked_states, from_torch, layout
+from .devices import check_product_dtype, target_name
 from .parameters import (
     PARAMETER_DTYPES,
     Route,
@@ -59,6 +60,10 @@ class KaonOptimizer(torch.optim.Optimizer):
             names the parameters; `"propagate"`: no check.
         threads: threads of steps on the CPU; default `torch.get_num_threads()` when compiled. Results do not depend
             on it.
+        product_dtype: what matrix products (Newton-Schulz) on a GPU read and give, summed in float32: "bfloat16", the
+            default, or "float16", or torch's dtypes. float16 rounds eight times as finely, and products beyond 65504
+            are infinite, which those of the optimizers here stay far below. On the CPU products are computed in
+            float32 (float64 for float64 parameters), and the option is refused where nothing is on a GPU.
 
     Group options that every optimizer knows, beside those of its update: `maximize`; `update` (`"matrix"` or
     `"adamw"`) and `view` override the rules for a whole group; `step` counts the group's steps.
@@ -85,6 +90,7 @@ class KaonOptimizer(torch.optim.Optimizer):
         rules: Iterable[Rule] | None = None,
         nonfinite: str = "skip",
         threads: int | None = None,
+        product_dtype: str | torch.dtype | None = None,
     ) -> None:
         if isinstance(params, (set, frozenset)):
             raise TypeError(
@@ -96,6 +102,7 @@ class KaonOptimizer(torch.optim.Optimizer):
         self._rules = list(default_rules() if rules is None else rules)
         self._nonfinite = check_choice(nonfinite, "nonfinite", NONFINITE_POLICIES)
         self._threads = threads
+        self._product_dtype = None if product_dtype is None else check_product_dtype(product_dtype)
         self._routes: list[list[Route]] = []
         self._programs: list[Program] | None = None
         self._pending_state: dict[int, dict[str, Any]] | None = None
@@ -109,6 +116,8 @@ class KaonOptimizer(torch.optim.Optimizer):
             raise  # its frames are what a report needs
         except LanguageError as error:
             raise error.with_traceback(None) from None
+        if self._product_dtype is not None:
+            self._check_product_device()
         self._warn_without_matrices()
 
     # -- construction -----------------------------------------------------------------------------------------------
@@ -122,6 +131,11 @@ class KaonOptimizer(torch.optim.Optimizer):
     def nonfinite(self) -> str:
         """What a step does when a gradient holds inf or NaN: "skip", "raise" or "propagate"."""
         return self._nonfinite
+
+    @property
+    def product_dtype(self) -> str | None:
+        """What was asked for as the dtype of products on a GPU; None: its default. `plan()` shows what is used."""
+        return self._product_dtype
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; checked, routed and given its states at once.
@@ -218,6 +232,16 @@ class KaonOptimizer(torch.optim.Optimizer):
             raise ValueError(
                 f"{type(self).__name__} expects every parameter in memory of its own, but {second} shares memory "
                 f"with {first}; tied weights are one and the same Parameter"
+            )
+
+    def _check_product_device(self) -> None:
+        """Refuse an option about GPUs where there is none: it would change nothing."""
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        if all(target_name(parameter.device) == "cpu" for parameter in parameters):
+            raise ValueError(
+                f"{type(self).__name__} expects parameters on a CUDA device for product_dtype "
+                f"{self._product_dtype!r}, but all {len(parameters)} are on the CPU, where products are of float32 "
+                "(float64 for float64 parameters)"
             )
 
     def _warn_without_matrices(self) -> None:
@@ -373,7 +397,11 @@ class KaonOptimizer(torch.optim.Optimizer):
                         phase=phases[id(parameter)],
                     )
                 )
-        self._programs = [Program(cohort.records, cohort.device, self._threads) for cohort in cohorts if cohort.records]
+        self._programs = [
+            Program(cohort.records, cohort.device, self._threads, self._product_dtype)
+            for cohort in cohorts
+            if cohort.records
+        ]
         return self._programs
 
     def _check_options(self) -> None:
@@ -406,7 +434,7 @@ class KaonOptimizer(torch.optim.Optimizer):
         FLOPs and bytes are averages over the phases of the period. Compiles if need be.
         """
         self.compile()
-        plan = Plan.of(self._programs or [], self._routing_notes())
+        plan = Plan.of(self._programs or [], self._routing_notes(), self._product_dtype)
         if show:
             print(plan)
             if kernels:
@@ -507,6 +535,7 @@ class KaonOptimizer(torch.optim.Optimizer):
             "_routes": self._routes,
             "_nonfinite": self._nonfinite,
             "_threads": self._threads,
+            "_product_dtype": self._product_dtype,
             "nonfinite_steps": self.nonfinite_steps,
         }
 

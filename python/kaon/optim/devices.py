@@ -6,12 +6,13 @@ the trainer has put on torch's current stream, in memory of torch's caching allo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from kaon import knobs
 from kaon.extension import DriverError
+from kaon.target import DEFAULT_PRODUCT_DTYPE, PRODUCT_DTYPES
 
 from .openmp import lend_threads
 
@@ -46,6 +47,18 @@ def check_device(label: str, optimizer: str, device: torch.device, dtype: torch.
         raise TypeError(f"{optimizer} expects a dtype out of {known} on CUDA, but {label} is {dtype} {where}")
 
 
+def check_product_dtype(value: Any) -> str:
+    """`value`, a name or a dtype of torch, as a name out of `PRODUCT_DTYPES`.
+
+    Raises:
+        ValueError: any other.
+    """
+    name = str(value).removeprefix("torch.") if isinstance(value, torch.dtype) else value
+    if name not in PRODUCT_DTYPES:
+        raise ValueError(f"expects product_dtype out of {', '.join(PRODUCT_DTYPES)}, but got {value!r}")
+    return str(name)
+
+
 class TorchMemory:
     """Memory of torch's caching allocator on one device, for as long as this object lives."""
 
@@ -59,11 +72,12 @@ class TorchMemory:
         return self._blocks[-1].data_ptr()
 
 
-def target_for(device: torch.device, threads: int | None) -> Target:
+def target_for(device: torch.device, threads: int | None, product_dtype: str | None = None) -> Target:
     """What programs for parameters on `device` are compiled for.
 
     Args:
         threads: of steps on the CPU.
+        product_dtype: a name out of `PRODUCT_DTYPES`, for operands of products on a GPU; default: the target's own.
 
     Raises:
         DriverError: ``KAON_TARGET`` asks for what cannot work.
@@ -78,7 +92,7 @@ def target_for(device: torch.device, threads: int | None) -> Target:
         return CpuTarget(threads)
     from kaon.cuda_target import CudaTarget
 
-    return CudaTarget.of_device(placement_for(device))
+    return CudaTarget.of_device(placement_for(device), PRODUCT_DTYPES[product_dtype or DEFAULT_PRODUCT_DTYPE])
 
 
 def placement_for(device: torch.device) -> Placement:

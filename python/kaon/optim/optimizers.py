@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, dtype
 from torch.optim.optimizer import required
 
 from .base import KaonOptimizer, rate_ratio
@@ -90,7 +90,7 @@ class Muon(KaonOptimizer):
             If `lr` is 0 the ratio is 1. In a group, "adamw_lr" sets the ratio to that group's `lr`.
         adamw_betas, adamw_eps, adamw_weight_decay: as in AdamW.
         maximize: ascend.
-        rules, nonfinite, threads: see `KaonOptimizer`.
+        rules, nonfinite, threads, product_dtype: see `KaonOptimizer`.
     """
 
     matrix_binding = MuonBinding()
@@ -120,6 +120,7 @@ class Muon(KaonOptimizer):
         rules: Iterable[Rule] | None = None,
         nonfinite: str = "skip",
         threads: int | None = None,
+        product_dtype: str | dtype | None = None,
         extra_defaults: dict[str, Any] | None = None,
     ) -> None:
         _check_muon(lr, momentum, weight_decay)
@@ -140,7 +141,9 @@ class Muon(KaonOptimizer):
             "maximize": maximize,
             **(extra_defaults or {}),
         }
-        super().__init__(params, defaults, rules=rules, nonfinite=nonfinite, threads=threads)
+        super().__init__(
+            params, defaults, rules=rules, nonfinite=nonfinite, threads=threads, product_dtype=product_dtype
+        )
 
 
 class PeriodicRowwiseMuon(Muon):
@@ -296,7 +299,18 @@ def _check_adamw(
         raise ValueError("kaon.optim.AdamW does not support capturable=True: steps run on the CPU")
 
 
-_RESERVED_OPTIONS = ("params", "param_names", "rules", "nonfinite", "threads", "step", "phase", "update", "view")
+_RESERVED_OPTIONS = (
+    "params",
+    "param_names",
+    "rules",
+    "nonfinite",
+    "threads",
+    "product_dtype",
+    "step",
+    "phase",
+    "update",
+    "view",
+)
 
 
 class UpdateOptimizer(KaonOptimizer):
@@ -306,7 +320,7 @@ class UpdateOptimizer(KaonOptimizer):
         params: see `KaonOptimizer`.
         phase: as in `PeriodicRowwiseMuon`; "staggered" goes by a constexpr of the update called `period`.
         adamw_lr, adamw_betas, adamw_eps, adamw_weight_decay, maximize: as in `Muon`.
-        rules, nonfinite, threads: see `KaonOptimizer`.
+        rules, nonfinite, threads, product_dtype: see `KaonOptimizer`.
         options: the update's scalars and constexprs, by name. Those without a default must be given here or by every
             group. An update without a scalar `lr` has an option `lr` all the same (default 1e-3), for the fallback.
     """
@@ -328,6 +342,7 @@ class UpdateOptimizer(KaonOptimizer):
         rules: Iterable[Rule] | None = None,
         nonfinite: str = "skip",
         threads: int | None = None,
+        product_dtype: str | dtype | None = None,
         **options: Any,
     ) -> None:
         defaults: dict[str, Any] = {"lr": 1e-3, **self.matrix_binding.defaults()}
@@ -339,7 +354,9 @@ class UpdateOptimizer(KaonOptimizer):
         defaults.update(options)
         defaults.update(_fallback_defaults(defaults["lr"], adamw_lr, adamw_betas, adamw_eps, adamw_weight_decay))
         defaults.update(maximize=maximize, phase=phase)
-        super().__init__(params, defaults, rules=rules, nonfinite=nonfinite, threads=threads)
+        super().__init__(
+            params, defaults, rules=rules, nonfinite=nonfinite, threads=threads, product_dtype=product_dtype
+        )
 
     def __reduce__(self) -> Any:
         # The class was made by a call and has no name to be found under; its update has.

@@ -12,11 +12,12 @@ from kaon import knobs
 from kaon.package.errors import PackageError
 from kaon.package.manifest import CPU, canonical
 from kaon.package.reading import Package
+from kaon.target import PRODUCT_DTYPES
 
 from . import optimizers
 from .base import KaonOptimizer
 from .bindings import Group, Refresh, UpdateBinding
-from .devices import placement_for, target_name
+from .devices import check_product_dtype, placement_for, target_name
 from .parameters import PARAMETER_DTYPES, Route
 from .program import Program
 from .rules import MATRIX, Rule
@@ -62,6 +63,7 @@ class PackagedOptimizer(KaonOptimizer):
 
     Args:
         params: see `KaonOptimizer`.
+        product_dtype: what the package was compiled for, or None.
         options: those of the optimizer that was compiled, by name; what was given then is the default now.
 
     Raises:
@@ -70,11 +72,26 @@ class PackagedOptimizer(KaonOptimizer):
 
     kaon_package: ClassVar[Package]
 
-    def __init__(self, params: Any, **options: Any) -> None:
+    def __init__(self, params: Any, *, product_dtype: str | torch.dtype | None = None, **options: Any) -> None:
         manifest = self.kaon_package.manifest
+        if product_dtype is not None:
+            self._check_products(check_product_dtype(product_dtype))
         if manifest.optimizer is None and options.get("rules") is None:
             options["rules"] = all_to_the_update()
         super().__init__(params, **{**manifest.options, **options})
+
+    def _check_products(self, wanted: str) -> None:
+        package = self.kaon_package
+        found = package.manifest.products
+        if wanted not in found:
+            has = f"products of {' and '.join(found)}" if found else "updates without products of matrices"
+            raise PackageError(package.directory, f"was compiled for {has}, but product_dtype asks for {wanted}")
+
+    @property
+    def product_dtype(self) -> str | None:
+        """What products on a GPU were compiled for; None where there are none."""
+        found = [name for name in self.kaon_package.manifest.products if name in PRODUCT_DTYPES]
+        return found[0] if found else None
 
     def _refreshes(self, label: str, parameter: Tensor, chosen: Route, group: dict[str, Any]) -> tuple[Refresh, ...]:
         """As the base; refuses, when the optimizer is made, a parameter of which the package has no matrix."""

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kaon.target import PRODUCT_DTYPES, product_dtypes
+
 if TYPE_CHECKING:
     from .program import Program, Record
 
@@ -66,7 +68,8 @@ class Plan:
     `workspace_bytes` is what a step needs besides parameters, gradients and states, buffers for copies included;
     `largest_bucket_bytes` the size of the parameters in the largest group that is stepped together (0 in interpreted
     mode). `kernels` has every kernel once, in order of first use. `targets` says what each program runs on, one for
-    each device at least. `notes` are what is worth knowing, one per line.
+    each device at least, and what its matrix products are of, if it has any. `notes` are what is worth knowing, one per
+    line.
     """
 
     rows: tuple[PlanRow, ...]
@@ -77,13 +80,16 @@ class Plan:
     targets: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, programs: Sequence[Program], notes: Sequence[str] = ()) -> Plan:
-        """The plan of compiled `programs`."""
+    def of(cls, programs: Sequence[Program], notes: Sequence[str] = (), product_dtype: str | None = None) -> Plan:
+        """The plan of compiled `programs`, for which products of `product_dtype` were asked."""
         rows: list[tuple[int, PlanRow]] = []
         kernels: dict[str, PlanKernel] = {}
+        targets: dict[str, None] = {}
+        products: set[str] = set()
         workspace = largest_bucket = 0
         for program in programs:
             step_plan = getattr(program.compiled, "plan", None)
+            target = program.compiled.target if program.compiled is not None else None
             costs = None
             if step_plan is not None:
                 data = json.loads(step_plan.to_json())
@@ -92,6 +98,11 @@ class Plan:
                     kernels[kernel.name] = _joined(kernels.get(kernel.name), kernel)
                 workspace += data["workspaceBytes"]
                 largest_bucket = max(largest_bucket, _largest_bucket_bytes(data))
+                if found := product_dtypes(data):
+                    target = f"{target}, products of {' and '.join(found)}"
+                    products.update(found)
+            if target is not None:
+                targets[target] = None
             first = 0
             for record in program.records:
                 count = record.matrices
@@ -99,13 +110,12 @@ class Plan:
                 first += count
         ordered = tuple(row for _, row in sorted(rows, key=lambda item: item[0]))
         workspace += sum(row.staging_bytes for row in ordered)
-        targets = dict.fromkeys(program.compiled.target for program in programs if program.compiled is not None)
         return cls(
             ordered,
             workspace,
             largest_bucket,
             tuple(kernels.values()),
-            (*notes, *_staging_notes(ordered)),
+            (*notes, *_staging_notes(ordered), *_product_notes(product_dtype, products)),
             tuple(targets),
         )
 
@@ -192,6 +202,13 @@ def _staging_notes(rows: Sequence[PlanRow]) -> list[str]:
         f"copied to buffers of {size / 1e6:.3f} MB at every step, as columns are not next to each other (or, of "
         f"gradients, the type or sign is another): {', '.join(names[:5])}{more}; contiguous tensors are not"
     ]
+
+
+def _product_notes(wanted: str | None, products: set[str]) -> list[str]:
+    """That an option changes nothing."""
+    if wanted is None or not products.isdisjoint(PRODUCT_DTYPES):
+        return []
+    return [f"product_dtype {wanted!r} changes nothing: no update of a parameter on a GPU has a product of matrices"]
 
 
 _ELEMENT_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}

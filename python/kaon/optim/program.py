@@ -256,11 +256,14 @@ class Record:
 class Program:
     """The records of groups with one step count, on one `device`, and the compiled program that steps them."""
 
-    def __init__(self, records: Sequence[Record], device: torch.device, threads: int | None) -> None:
+    def __init__(
+        self, records: Sequence[Record], device: torch.device, threads: int | None, product_dtype: str | None = None
+    ) -> None:
         self.records = [record for record in records if record.state is not None and record.numel]
         self._dormant = tuple(record.parameter for record in records if record.state is None)
         self.device = device
         self._threads = threads
+        self._product_dtype = product_dtype
         self._compiled: CompiledProgram | InterpretedProgram | None = None
         self._groups = list({id(record.group): record.group for record in records}.values())
         self._members = [(group, tuple(group["params"])) for group in self._groups]
@@ -400,7 +403,7 @@ class Program:
             from kaon import driver, knobs
 
             if not knobs.runtime.interpret:
-                target = target_for(self.device, self._threads)
+                target = target_for(self.device, self._threads, self._product_dtype)
                 self._compiled = driver.compile_program(self._entries, target=target)
             elif self.device.type == "cpu":
                 self._compiled = driver.interpret_program(self._entries)

@@ -26,6 +26,7 @@ from kaon.package.machine import CPU_FEATURES, GPU_EXAMPLES, HOST, GpuArchitectu
 from kaon.package.manifest import CPU, CUDA, FileSpec, Manifest, MatrixSpec, UpdateSpec
 from kaon.package.plans import spec_of
 from kaon.package.reading import MANIFEST, PLAN, kernel_file, library_file
+from kaon.target import DEFAULT_PRODUCT_DTYPE, PRODUCT_DTYPES, product_dtypes
 
 if TYPE_CHECKING:
     from kaon.compiler.update import Update
@@ -47,6 +48,7 @@ class Request:
         architectures: GPUs (`sm_90a`, `sm_80`, `compute_80`, ...) or levels of the processor (`x86-64-v3`, `host`).
         param_dtype, grad_dtype: `f64`, `f32`, `bf16` or `f16`; the gradient's default is the parameter's.
         options: of the optimizer, by name; for an update its compile-time arguments among them.
+        product_dtype: of matrix products on GPUs, `bfloat16` (the default) or `float16`, or torch's dtypes.
     """
 
     shapes: tuple[Shape, ...]
@@ -54,6 +56,7 @@ class Request:
     param_dtype: str = "f32"
     grad_dtype: str | None = None
     options: Mapping[str, Any] | None = None
+    product_dtype: Any = None
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,8 @@ def _sketch(cls: type[KaonOptimizer], request: Request, extra: dict[str, Any], d
 
     from kaon.optim.parameters import PARAMETER_DTYPES
 
+    if "product_dtype" in (request.options or {}):
+        raise PackageError(directory, "expects product_dtype in --product-dtype, but got it among the options")
     dtype = next(key for key, value in PARAMETER_DTYPES.items() if value == request.param_dtype)
 
     class Sketch(cls):  # type: ignore[misc, valid-type]
@@ -332,8 +337,31 @@ def _link(objects: Mapping[str, bytes], directory: Path) -> bytes:
         return Path(folder, "kernels.so").read_bytes()
 
 
+def _half(request: Request, kind: str, directory: Path) -> str:
+    """The type of products on a GPU.
+
+    Raises:
+        PackageError: it is none, or there is no GPU that it would be for.
+    """
+    from kaon.optim.devices import check_product_dtype
+
+    if request.product_dtype is None:
+        return PRODUCT_DTYPES[DEFAULT_PRODUCT_DTYPE]
+    try:
+        name = check_product_dtype(request.product_dtype)
+    except ValueError as error:
+        raise PackageError(directory, str(error)) from None
+    if kind == CPU:
+        raise PackageError(
+            directory,
+            f"expects architectures of GPUs for product_dtype {name!r}, but got {', '.join(request.architectures)}, "
+            "where products are of float32 (float64 for float64 parameters)",
+        )
+    return PRODUCT_DTYPES[name]
+
+
 def _compiled_files(
-    text: str, kind: str, architectures: tuple[str, ...], directory: Path, log: TextIO | None
+    text: str, kind: str, architectures: tuple[str, ...], half: str, directory: Path, log: TextIO | None
 ) -> tuple[Lowered, dict[str, bytes]]:
     """The lowered module `text`, and the files of its kernels."""
     from kaon.extension import extension
@@ -351,7 +379,7 @@ def _compiled_files(
 
     # One plan for all architectures: rows stay on the chip where the smallest one can hold them.
     shared_bytes = min(CudaTarget.of_arch(name).shared_bytes for name in architectures)
-    lowered = lower(text, CudaTarget(architectures[0], shared_bytes))
+    lowered = lower(text, CudaTarget(architectures[0], shared_bytes, half))
     return lowered, _cuda_files(lowered.kernels, architectures, open_cache(), log)
 
 
@@ -371,13 +399,15 @@ def _build(
     kind, architectures = _target_of(request.architectures, directory)
     if kind == CUDA:
         _check_gpu(architectures, request, directory)
+    half = _half(request, kind, directory)
     _check_directory(directory)
     try:
         entries, specs = _matrices(sketch, request, directory)
     except TypeError as error:
         raise PackageError(directory, str(error)) from None
-    lowered, files = _compiled_files(driver.emit(entries).text, kind, architectures, directory, log)
-    files[PLAN] = (json.dumps(json.loads(lowered.plan_json), indent=1) + "\n").encode()
+    lowered, files = _compiled_files(driver.emit(entries).text, kind, architectures, half, directory, log)
+    plan = json.loads(lowered.plan_json)
+    files[PLAN] = (json.dumps(plan, indent=1) + "\n").encode()
     updates = {entry.update.name: entry.update for entry in entries}
     manifest = Manifest(
         version=__version__,
@@ -388,6 +418,7 @@ def _build(
         options=dict(request.options or {}),
         updates={key: _update_spec(update) for key, update in sorted(updates.items())},
         matrices=tuple(specs),
+        products=product_dtypes(plan),
         kernels=tuple(kernel.name for kernel in lowered.kernels),
         files={key: FileSpec(len(content), hashlib.sha256(content).hexdigest()) for key, content in files.items()},
     )

@@ -12,7 +12,7 @@ from kaon.compiler.update import REQUIRED, ConstexprSpec, ScalarSpec, Signature,
 from kaon.language.coefficients import Coefficients
 
 FORMAT = "kaon-package"
-SCHEMA = 1
+SCHEMA = 2
 """Version of the manifest. Readers refuse any other."""
 
 CPU, CUDA = "cpu", "cuda"
@@ -121,6 +121,8 @@ class Manifest:
     """Group options that were given, which are the class's defaults."""
     updates: Mapping[str, UpdateSpec]
     matrices: tuple[MatrixSpec, ...]
+    products: tuple[str, ...]
+    """What the operands of matrix products are, by torch's names; empty if there are no products."""
     kernels: tuple[str, ...]
     files: Mapping[str, FileSpec]
 
@@ -149,6 +151,7 @@ class Manifest:
                 }
                 for matrix in self.matrices
             ],
+            "products": list(self.products),
             "kernels": list(self.kernels),
             "files": {name: {"bytes": file.size, "sha256": file.sha256} for name, file in sorted(self.files.items())},
         }
@@ -184,6 +187,7 @@ class Manifest:
             options={name: decode(value) for name, value in root.object("options").items()},
             updates=updates,
             matrices=matrices,
+            products=root.texts("products"),
             kernels=root.texts("kernels"),
             files={
                 name: FileSpec(reader.integer("bytes"), reader.text("sha256")) for name, reader in root.members("files")
