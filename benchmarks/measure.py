@@ -10,31 +10,17 @@ import json
 import os
 import platform
 import resource
-import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from timing import in_turns
 from tqdm import tqdm
 
 FEATURES = ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve")
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds of one candidate: median, least, greatest and the number of repetitions behind them."""
-
-    median: float
-    minimum: float
-    maximum: float
-    repetitions: int
-
-    @staticmethod
-    def of(seconds: Sequence[float]) -> Timing:
-        return Timing(statistics.median(seconds), min(seconds), max(seconds), len(seconds))
 
 
 def timed(call: Callable[[], object]) -> float:
@@ -61,14 +47,12 @@ def interleave(
     names = list(candidates)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     with tqdm(total=(warmup + repetitions) * len(names), desc=title, leave=False) as progress:
-        for turn in range(warmup + repetitions):
-            first = turn % len(names)
-            for name in names[first:] + names[:first]:
-                progress.set_postfix_str(name)
-                elapsed = timed(candidates[name])
-                if turn >= warmup:
-                    seconds[name].append(elapsed)
-                progress.update()
+        for turn, name in in_turns(names, warmup + repetitions):
+            progress.set_postfix_str(name)
+            elapsed = timed(candidates[name])
+            if turn >= warmup:
+                seconds[name].append(elapsed)
+            progress.update()
     return seconds
 
 

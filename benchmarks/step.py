@@ -26,7 +26,6 @@ from typing import Any
 import torch
 from measure import (
     Target,
-    Timing,
     interleave,
     machine,
     matmul_peak,
@@ -35,6 +34,7 @@ from measure import (
     timed,
     write_report,
 )
+from timing import Timing
 from torch import Tensor, nn
 
 RESULTS = Path(__file__).parent / "results" / "step.json"
