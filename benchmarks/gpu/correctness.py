@@ -1,15 +1,20 @@
-"""Every kernel of every package against torch in float64, step by step from the same states."""
+"""Every kernel of every package against torch in float64, step by step from the same states.
+
+Products are of half precision. Their tolerance is measured, not guessed: a few times the error of the same step with
+every product rounded to that type, which is an eighth as much for float16 as for bfloat16.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import references
+from . import accounting, references
 from .device import Device
 from .packages import Loaded, load, random_like
 from .workloads import Workload, correctness
@@ -19,10 +24,12 @@ STEPS = 3
 
 EXACT = 2e-6
 """Relative Frobenius error of steps in f32 arithmetic, beside the rounding of the stored parameter."""
-HALF = 6e-2
-"""The same of a refresh: five steps of Newton-Schulz with bf16 operands."""
-PRODUCT = 8e-3
-"""The same of one product of bf16 operands."""
+MARGIN = 3.0
+"""How many times the error of the same step with rounded products a step with products may have, ..."""
+LAST_DIGITS = 2.0
+"""... and how many last digits of that type on top, as the rounding of a small matrix may be none by luck."""
+F32_PRODUCTS = 1e-4
+"""The same where products are of f32."""
 ROUNDING = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-10}
 """Twice the relative error of storing one element."""
 
@@ -33,19 +40,41 @@ def relative(found: Tensor, expected: Tensor, scale: Tensor) -> float:
     return float(error / length if length > 0 else error)
 
 
-def _reference(loaded: Loaded, index: int) -> tuple[Callable[..., Any], dict[str, Any], float, bool]:
-    """What parameter `index` is held to: formula, options, tolerance of refreshes, whether it is AdamW's."""
-    optimizer = loaded.optimizer
-    (group,) = optimizer.param_groups
+@dataclass(frozen=True)
+class Reference:
+    """What a parameter is held to: a formula, its options, and whether a step multiplies matrices."""
+
+    formula: Callable[..., references.Step]
+    options: Any
+    multiplies: Callable[[int], bool]
+
+
+def _never(step: int) -> bool:
+    del step
+    return False
+
+
+def _reference(loaded: Loaded, index: int) -> Reference:
+    """The reference of parameter `index`."""
+    (group,) = loaded.optimizer.param_groups
     subject = loaded.workload.subject
-    if subject in ("row_step", "symmetric_product"):
-        return getattr(references, subject), group, PRODUCT if subject == "symmetric_product" else EXACT, False
-    prefix = "" if subject == "AdamW" else "adamw_"
+    if subject == "row_step":
+        return Reference(references.row_step, group, _never)
+    if subject == "symmetric_product":
+        return Reference(references.symmetric_product, group, lambda step: True)
     if subject == "AdamW" or loaded.parameters[index].dim() != 2:
+        prefix = "" if subject == "AdamW" else "adamw_"
         options = {name: group[prefix + name] for name in ("betas", "eps", "weight_decay")}
         options["lr"] = group["lr"] * (1.0 if subject == "AdamW" else group["adamw_lr_ratio"])
-        return references.adamw, options, EXACT, True
-    return references.muon, group, HALF, False
+        return Reference(references.adamw, options, _never)
+    period = group.get("period", 1)
+    return Reference(references.muon, group, lambda step: (step - 1) % period == 0)
+
+
+def _tolerance(half: torch.dtype, rounded: Tensor, exact: Tensor, scale: Tensor) -> float:
+    """Of a result of products of `half`, which is `rounded` where they are rounded, and otherwise `exact`."""
+    last_digit = max(torch.finfo(half).eps, F32_PRODUCTS / LAST_DIGITS)
+    return MARGIN * relative(rounded, exact, scale) + LAST_DIGITS * last_digit
 
 
 def _snapshot(loaded: Loaded) -> list[tuple[Tensor, dict[str, Tensor]]]:
@@ -86,20 +115,27 @@ def _compare(
     """One parameter and its states against a reference step from what they were before."""
     parameter = loaded.parameters[index]
     assert parameter.grad is not None
-    formula, options, of_refresh, is_adamw = _reference(loaded, index)
+    reference = _reference(loaded, index)
     weight, new_weight = _as_matrix(before[0]), _as_matrix(after[0])
     states = {name: _as_matrix(value) for name, value in before[1].items()}
-    expected, expected_states = formula(weight, _as_matrix(parameter.grad.double()), states, options, step)
-    period = loaded.optimizer.param_groups[0].get("period", 1)
-    tolerance = of_refresh if is_adamw or (step - 1) % period == 0 else EXACT
+    arguments = (weight, _as_matrix(parameter.grad.double()), states, reference.options, step)
+    expected, expected_states = reference.formula(*arguments)
     change = expected - weight
+    tolerances = dict.fromkeys(("parameter", *expected_states), EXACT)
+    if reference.multiplies(step):
+        half = loaded.product_dtype
+        rounded, rounded_states = reference.formula(*arguments, half)
+        tolerances["parameter"] = _tolerance(half, rounded, expected, change)
+        if "row_length" in expected_states:
+            exact = expected_states["row_length"]
+            tolerances["row_length"] = _tolerance(half, rounded_states["row_length"], exact, exact)
     length = float(torch.linalg.norm(change))
     rounding = ROUNDING[parameter.dtype] * float(torch.linalg.norm(expected))
-    allowed = tolerance + (rounding / length if length > 0 else 0.0)
+    allowed = tolerances["parameter"] + (rounding / length if length > 0 else 0.0)
     yield _verdict(loaded, index, step, "parameter", relative(new_weight, expected, change), allowed)
     for name, value in expected_states.items():
         error = relative(_as_matrix(after[1][name]), value, value)
-        yield _verdict(loaded, index, step, name, error, tolerance if name == "row_length" else EXACT)
+        yield _verdict(loaded, index, step, name, error, tolerances[name])
 
 
 def _verdict(loaded: Loaded, index: int, step: int, what: str, error: float, allowed: float) -> dict[str, Any]:
@@ -114,34 +150,46 @@ def _verdict(loaded: Loaded, index: int, step: int, what: str, error: float, all
     }
 
 
-def check(directory: Path, workload: Workload, device: Device) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """The verdicts on a workload, and the launches of its kernels."""
+@dataclass(frozen=True)
+class Checked:
+    """The verdicts on a workload: on results, and on what was launched."""
+
+    results: list[dict[str, Any]]
+    launches: list[dict[str, Any]]
+    kernels: dict[str, int]
+    """On how many matrices each kernel was launched."""
+
+
+def check(directory: Path, workload: Workload, device: Device) -> Checked:
+    """Make some steps of a workload and check each."""
     loaded = load(directory, workload, device)
-    verdicts = [verdict for step in range(1, STEPS + 1) for verdict in _check_step(loaded, step)]
-    return verdicts, loaded.launches()
+    results = [verdict for step in range(1, STEPS + 1) for verdict in _check_step(loaded, step)]
+    launches = [{"workload": workload.name, **verdict} for verdict in accounting.verdicts(loaded, STEPS)]
+    return Checked(results, launches, loaded.launches())
 
 
-def run(directory: Path, device: Device, tiny: bool, progress: Callable[[str], object]) -> dict[str, Any]:
-    """Check all workloads. A kernel of a package that was never launched is a failure, too."""
-    workloads, verdicts, idle = correctness(tiny), [], []
-    launched: dict[str, int] = {}
-    for workload in workloads:
-        progress(workload.name)
-        found, launches = check(directory, workload, device)
-        verdicts += found
-        idle += [f"{workload.name}: {kernel}" for kernel, count in launches.items() if count == 0]
-        launched.update(launches)
-    failed = [verdict for verdict in verdicts if not verdict["passed"]]
+def run(directory: Path, device: Device, tiny: bool, progress: Callable[[str], bool]) -> dict[str, Any]:
+    """Check all workloads for which `progress` says that there is time. One that is left out is a failure, and so is a
+    kernel of a package that was never launched."""
+    workloads = correctness(tiny)
+    checked = {item.name: check(directory, item, device) for item in workloads if progress(item.name)}
+    verdicts = [verdict for found in checked.values() for verdict in found.results]
+    launches = [verdict for found in checked.values() for verdict in found.launches]
+    idle = [
+        f"{name}: {kernel}" for name, found in checked.items() for kernel, count in found.kernels.items() if not count
+    ]
+    failed = [verdict for verdict in (*verdicts, *launches) if not verdict["passed"]]
     worst: dict[str, float] = {}
     for verdict in verdicts:
         key = f"{verdict['workload']} step {verdict['step']} {verdict['what']}"
         worst[key] = max(worst.get(key, 0.0), verdict["error"] / verdict["allowed"])
-    shapes = {shape for workload in workloads for shape in workload.shapes}
     return {
-        "passed": not failed and not idle,
+        "passed": not failed and not idle and len(checked) == len(workloads),
         "checks": len(verdicts),
-        "kernels": len(launched),
-        "shapes": len(shapes),
+        "checks_of_launches": len(launches),
+        "workloads": list(checked),
+        "kernels": len({kernel for found in checked.values() for kernel in found.kernels}),
+        "shapes": len({shape for item in workloads if item.name in checked for shape in item.shapes}),
         "failed": failed[:50],
         "kernels_never_launched": idle,
         "worst_error_over_allowed": worst,

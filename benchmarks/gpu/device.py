@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from . import environment
+
 FAKE_NOTE = "FAKE: an imitated driver ran on the CPU; no number here says anything about a GPU"
 
 
@@ -44,6 +46,10 @@ class Device:
         fake.kaon_fake_cuda_set_kernel_directory(str(kernels).encode())
         fake.kaon_fake_cuda_set_devices(1, 9, 0)
         return Device(torch.device("cpu"), True)
+
+    def stream(self) -> int:
+        """torch's current stream, as the driver's handle."""
+        return 0 if self.is_fake else int(torch.cuda.current_stream(self.torch).cuda_stream)
 
     def synchronize(self) -> None:
         """Wait for everything that was launched."""
@@ -81,9 +87,9 @@ class Device:
         from kaon.cuda import open_driver
 
         facts: dict[str, Any] = {"kaon": __version__, "torch": torch.__version__, "compiler": _C.has_compiler}
-        facts["fake"] = self.is_fake
+        facts.update(environment.software(), fake=self.is_fake)
         if self.is_fake:
-            return {**facts, "note": FAKE_NOTE}
+            return {**facts, "note": FAKE_NOTE, "state": {"absent": "a fake has no clocks and draws no power"}}
         properties = torch.cuda.get_device_properties(self.torch)
         return {
             **facts,
@@ -93,4 +99,11 @@ class Device:
             "memory_gib": round(properties.total_memory / 2**30, 1),
             "cuda": torch.version.cuda,
             "driver": open_driver().version,
+            "state": environment.card_state(_smi_name(properties)),
         }
+
+
+def _smi_name(properties: Any) -> str:
+    """What nvidia-smi calls the device, which counts differently where CUDA_VISIBLE_DEVICES hides some."""
+    uuid = getattr(properties, "uuid", None)
+    return "0" if uuid is None else f"GPU-{str(uuid).removeprefix('GPU-')}"

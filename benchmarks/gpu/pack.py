@@ -1,6 +1,6 @@
 """Compiles all packages and the CPU target's training run into a directory; needs the compiler and NVRTC, no GPU.
 
-usage: python -m gpu.pack DIR [--fake] [--arch LIST]
+usage: python -m gpu.pack DIR --commit COMMIT [--fake] [--arch LIST]
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from kaon.package import building
 
-from . import network, updates
+from . import environment, network, updates
 from .training import REFERENCE
 from .workloads import ARCHITECTURES, TRAINING, Workload, all_workloads
 
@@ -22,7 +22,15 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 def compile_workload(workload: Workload, directory: Path, architectures: tuple[str, ...]) -> building.Built:
     """The package of one workload."""
-    request = building.Request(workload.shapes, architectures, workload.param, workload.grad, workload.options)
+    on_gpu = architectures[0].startswith(("sm_", "compute_"))
+    request = building.Request(
+        workload.shapes,
+        architectures,
+        workload.param,
+        workload.grad,
+        workload.options,
+        workload.products if on_gpu else None,
+    )
     update = getattr(updates, workload.subject, None)
     if update is not None:
         return building.compile_update(update, request, directory / workload.name)
@@ -47,17 +55,14 @@ def write_fakes(directory: Path) -> None:
     if reason is not None:
         raise RuntimeError(f"the fakes expect more of this machine: {reason}")
     texts = {path.stem: path.read_text() for path in sorted(directory.glob("*/*.cu"))}
-    fake_cuda.build_kernels(texts)
-    kernels = directory / "fake" / "kernels"
-    kernels.mkdir(parents=True, exist_ok=True)
-    for name in texts:
-        shutil.copy(fake_cuda.kernel_directory() / f"{name}.so", kernels / f"{name}.so")
+    fake_cuda.build_portable(texts, directory / "fake" / "kernels")
     shutil.copy(fake_cuda.driver_path(), directory / "fake" / "libkaon_fake_cuda.so")
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
+    parser.add_argument("--commit", required=True, help="of the repository, for the results")
     parser.add_argument("--fake", action="store_true", help="tiny sizes, with a driver and kernels for this processor")
     parser.add_argument("--arch", default=",".join(ARCHITECTURES), help="architectures (default: %(default)s)")
     options = parser.parse_args(arguments)
@@ -72,6 +77,7 @@ def main(arguments: list[str]) -> int:
             flush=True,
         )
     write_reference(options.directory)
+    environment.write_packed(options.directory, options.commit)
     if options.fake:
         write_fakes(options.directory)
     return 0

@@ -32,6 +32,13 @@ class Loaded:
         (program,) = self.optimizer._programs
         return program.compiled
 
+    @property
+    def product_dtype(self) -> torch.dtype:
+        """What its matrix products are of."""
+        (name,) = self.optimizer.kaon_package.manifest.products
+        found: torch.dtype = getattr(torch, name)
+        return found
+
     def bytes_of_step(self, phase: int = 0) -> int:
         """What kernels read and write in one step, as the plan says."""
         return int(self.program.plan.costs[phase]["bytes"])

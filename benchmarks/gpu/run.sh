@@ -31,8 +31,11 @@ fi
 
 build=${KAON_GPU_BUILD:-$root/build/gpu-runtime}
 echo "run.sh: building the runtime" >&2
-cmake -S "$root" -B "$build" -G Ninja -DKAON_COMPILER=OFF -DPython_EXECUTABLE="$(command -v "$python")" >/dev/null
-ninja -C "$build" KaonExtension >/dev/null
+cmake -E make_directory "$build"
+{
+  cmake -S "$root" -B "$build" -G Ninja -DKAON_COMPILER=OFF -DPython_EXECUTABLE="$(command -v "$python")" &&
+    ninja -C "$build" KaonExtension
+} >"$build/build.log" 2>&1 || { cat "$build/build.log" >&2; echo "run.sh: cannot build the runtime" >&2; exit 1; }
 echo "run.sh: built in $((SECONDS - started)) s" >&2
 
 export PYTHONPATH=$build/python:$root/benchmarks

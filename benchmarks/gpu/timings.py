@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from timing import Timing
 
 from . import peers
+from .accounting import Replays
 from .device import Device
-from .measuring import REPETITIONS, Timing, interleave
+from .measuring import REPETITIONS, interleave
 from .packages import Loaded, load
 from .workloads import Workload, elementwise, host, newton_schulz, products, rows
 
@@ -52,13 +55,19 @@ def _in_time(
     ]
 
 
+def _as_json(timings: Mapping[str, Timing]) -> dict[str, dict[str, float]]:
+    """Seconds of every candidate."""
+    return {name: asdict(timing) for name, timing in timings.items()}
+
+
 def bandwidth(directory: Path, device: Device, tiny: bool, progress: Progress) -> list[dict[str, Any]]:
     """Row and elementwise steps: bytes per second as a share of a copy's, measured in turns with it."""
 
     def measure(workload: Workload) -> dict[str, Any]:
         loaded = load(directory, workload, device, **QUIET)
         calls, work = ceilings(device, tiny)
-        timings = interleave(device, {"kaon": _step_of(loaded), "copy": calls["copy"]})
+        step, replays = _step_of(loaded), Replays(loaded)
+        timings = interleave(device, {"kaon": step, "copy": calls["copy"]})
         moved = loaded.bytes_of_step()
         rate, ceiling = moved / timings["kaon"].median, work["copy"] / timings["copy"].median
         return {
@@ -68,7 +77,8 @@ def bandwidth(directory: Path, device: Device, tiny: bool, progress: Progress) -
             "achieved_bytes_per_s": rate,
             "ceiling_bytes_per_s": ceiling,
             "achieved_over_ceiling": rate / ceiling,
-            "timings": {name: timing.to_json() for name, timing in timings.items()},
+            "launches": replays.verdict(),
+            "seconds": _as_json(timings),
         }
 
     return _in_time((*rows(tiny), elementwise(tiny)), progress, measure)
@@ -88,7 +98,7 @@ def _compare(
         "ceiling_flop_per_s": ceiling,
         "dense_flop_per_s_over_ceiling": {name: flops / timings[name].median / ceiling for name in candidates},
         "speedup_of_kaon_over": {name: timings[name].median / kaon for name in candidates if name != "kaon"},
-        "timings": {name: timing.to_json() for name, timing in timings.items()},
+        "seconds": _as_json(timings),
     }
 
 
@@ -99,32 +109,38 @@ def _stacked(loaded: Loaded) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.stack(list(loaded.parameters)).detach().clone(), torch.stack(gradients)
 
 
+def _product_alone(loaded: Loaded, device: Device) -> Call:
+    """One launch of the symmetric product of a step that was made, on the operands that the step left."""
+    executor = loaded.program.executor
+    (index,) = (index for index, name in enumerate(executor.kernels(0)) if name.startswith("matmul_"))
+    stream = device.stream()
+    return lambda: executor.repeat(0, index, 1, stream)
+
+
 def symmetric_products(
     directory: Path, device: Device, tiny: bool, progress: Progress, triton: Triton | None
 ) -> list[dict[str, Any]]:
-    """One symmetric product, the parameter changed by it: three kernels, as the gradient is copied first and the
-    parameter is changed after. The peers do the same three things; cuBLAS also in one call."""
+    """One launch of the symmetric product alone, of a batch, against one dense product of the same batch by cuBLAS; the
+    whole step around it, which also copies the gradient and changes the parameter, is a candidate of its own."""
 
     def measure(workload: Workload) -> dict[str, Any]:
         loaded = load(directory, workload, device, **QUIET)
-        w, g = _stacked(loaded)
-        out = torch.empty_like(w)
-
-        def cublas() -> object:
-            x = g.clone()
-            torch.bmm(x, x.mT, out=out)
-            return w.add_(out, alpha=-0.02)
-
+        _, x = _stacked(loaded)
+        out = torch.empty_like(x)
+        step, replays = _step_of(loaded), Replays(loaded)
+        step()
+        launches = replays.verdict()
         candidates: dict[str, Call] = {
-            "kaon": _step_of(loaded),
-            "cublas": cublas,
-            "cublas, one call": lambda: w.baddbmm_(g, g.mT, alpha=-0.02),
+            "kaon": _product_alone(loaded, device),
+            "kaon, the whole step": step,
+            "cublas": lambda: torch.bmm(x, x.mT, out=out),
         }
         if triton is not None:
             product = triton
-            candidates["triton"] = lambda: w.add_(product(g.clone(), out), alpha=-0.02)
+            candidates["triton"] = lambda: product(x, out)
         n = workload.shapes[0][0]
-        return _compare(device, workload, 2.0 * n**3 * len(workload.shapes), candidates, tiny)
+        flops = 2.0 * n**3 * len(workload.shapes)
+        return {**_compare(device, workload, flops, candidates, tiny), "launches": launches}
 
     return _in_time(products(tiny), progress, measure)
 
@@ -137,9 +153,10 @@ def newton_schulz_steps(
     def measure(workload: Workload) -> dict[str, Any]:
         loaded = load(directory, workload, device, **QUIET)
         w, g = _stacked(loaded)
+        step, replays = _step_of(loaded), Replays(loaded)
         compiled = peers.compiled_step(device)
         candidates: dict[str, Call] = {
-            "kaon": _step_of(loaded),
+            "kaon": step,
             "cublas": lambda: peers.step(w, g, 0.02),
             "torch.compile": lambda: compiled(w, g, 0.02),
         }
@@ -148,7 +165,8 @@ def newton_schulz_steps(
             candidates["triton"] = lambda: by_triton(w, g, 0.02)
         short, long = sorted(workload.shapes[0])
         flops = peers.STEPS * (4.0 * short * short * long + 2.0 * short**3) * len(workload.shapes)
-        return _compare(device, workload, flops, candidates, tiny)
+        compared = _compare(device, workload, flops, candidates, tiny)
+        return {**compared, "launches": replays.verdict()}
 
     return _in_time(newton_schulz(tiny), progress, measure)
 
@@ -158,23 +176,28 @@ def host_time(directory: Path, device: Device, workload: Workload) -> dict[str, 
     loaded = load(directory, workload, device, **QUIET)
     step = _step_of(loaded)
     executor, program = loaded.program.executor, loaded.optimizer._programs[0]
+    replays = Replays(loaded)
     for _ in range(5):
         step()
-    stream = 0 if device.is_fake else int(torch.cuda.current_stream(device.torch).cuda_stream)
+    stream = device.stream()
 
     def replay() -> None:
         executor.step_with(2, program.inputs, False, stream)
 
     calls = 3 if device.is_fake else 50
-    medians = {}
+    timings = {}
     for name, call in {"optimizer.step": step, "executor.step": replay}.items():
         seconds = []
         for _ in range(REPETITIONS):
             seconds.append(device.host_seconds(call, calls))
             executor.synchronize()  # nothing of ours is in flight when the tensors go
-        timing = Timing.of(seconds)
-        medians[name] = timing.to_json()
-    return {"workload": workload.name, "matrices": len(workload.shapes), "host_seconds_per_step": medians}
+        timings[name] = Timing.of(seconds)
+    return {
+        "workload": workload.name,
+        "matrices": len(workload.shapes),
+        "launches": replays.verdict(),
+        "host_seconds_per_step": _as_json(timings),
+    }
 
 
 def _usable_triton(device: Device, progress: Progress) -> tuple[Triton | None, dict[str, Any] | None]:
@@ -189,11 +212,21 @@ def _usable_triton(device: Device, progress: Progress) -> tuple[Triton | None, d
     return triton if verdict["passed"] else None, verdict
 
 
+def entries(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Everything that was measured, or left out."""
+    for kind in ("bandwidth", "symmetric_product", "newton_schulz"):
+        yield from result[kind]
+    yield result["host"]
+
+
 def run(directory: Path, device: Device, tiny: bool, progress: Progress) -> dict[str, Any]:
-    """All timings; the ceilings are measured again beside each."""
+    """All timings; the ceilings are measured again beside each. Passed if every step of Kaon was a replayed graph with
+    the launches of its plan, and the Triton kernel computes what it is compared for."""
     result: dict[str, Any] = {"bandwidth": bandwidth(directory, device, tiny, progress)}
     (result["host"],) = _in_time([host(tiny)], progress, lambda workload: host_time(directory, device, workload))
     triton, result["triton_check"] = _usable_triton(device, progress)
     result["symmetric_product"] = symmetric_products(directory, device, tiny, progress, triton)
     result["newton_schulz"] = newton_schulz_steps(directory, device, tiny, progress, triton)
+    replayed = all(entry["launches"]["passed"] for entry in entries(result) if "skipped" not in entry)
+    result["passed"] = replayed and (result["triton_check"] is None or result["triton_check"]["passed"])
     return result

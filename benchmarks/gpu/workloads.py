@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from kaon.language import coefficients
+
 Shape = tuple[int, ...]
 
 ARCHITECTURES = ("sm_90a",)
@@ -19,6 +21,7 @@ class Workload:
         subject: an optimizer of kaon.optim, or an update of gpu.updates.
         shapes: of its parameters.
         options: of the optimizer.
+        products: dtype of matrix products.
     """
 
     name: str
@@ -27,6 +30,7 @@ class Workload:
     param: str = "f32"
     grad: str = "f32"
     options: dict[str, Any] = field(default_factory=dict)
+    products: str = "bfloat16"
 
 
 SHAPES: tuple[Shape, ...] = (
@@ -44,8 +48,11 @@ TINY_SHAPES: tuple[Shape, ...] = (
     (1, 1), (1, 17), (17, 1), (3, 5), (8, 8), (9, 13), (13, 9), (16, 16), (2, 300),
 )  # fmt: skip
 
-TINY_WORKLOADS = ("muon-f32", "muon-calibrated", "adamw-amsgrad", "row-step-f32", "product-f32", "product-bf16")
-"""What the fakes run: their kernels are compiled for two machines, which takes a second each."""
+NOT_TINY = ("muon-bf16", "muon-f32-bf16", "muon-f16", "muon-heavy-ball", "adamw-f32", "product-f16-products")
+"""What the fakes leave out: other kernels of kinds that they run, each compiled for two machines in a second or two."""
+
+DECAY_MODES = ("after", "cautious")
+"""Beside "decoupled", which all others have."""
 
 VECTORS: tuple[Shape, ...] = ((1,), (7,), (1000,), (8193,))
 """Parameters that go to AdamW."""
@@ -56,23 +63,38 @@ def correctness(tiny: bool) -> list[Workload]:
     shapes = TINY_SHAPES if tiny else SHAPES
     vectors = VECTORS[:2] if tiny else VECTORS
     few = shapes[:6] if tiny else FEW
+    # Tables for singular values far below 1 cancel at 1, the only one of a single row, and then blow roundings up.
+    full_rank = ((3, 5), (13, 9)) if tiny else FEW
     square = tuple(shape for shape in shapes if shape[0] == shape[1])
-    optimizer = "PeriodicRowwiseMuon"
+    periodic = "PeriodicRowwiseMuon"
     period = {"period": 2, "lr": 0.5, "weight_decay": 0.01, "adamw_lr": 0.05}
+    muon = {"lr": 0.5, "weight_decay": 0.01}
     found = [
-        Workload("muon-f32", optimizer, (*shapes, *vectors), options=period),
-        Workload("muon-bf16", optimizer, (*shapes, *vectors), "bf16", "bf16", period),
-        Workload("muon-f32-bf16", optimizer, (*few, *vectors), "f32", "bf16", period),
-        Workload("muon-f16", optimizer, (*few, *vectors), "f16", "f16", period),
-        Workload("muon-calibrated", optimizer, few, options={**period, "row_scale": "calibrated"}),
-        Workload("muon-heavy-ball", "Muon", few, options={"lr": 0.5, "momentum_form": "heavy_ball", "nesterov": False}),
+        Workload("muon-f32", periodic, (*shapes, *vectors), options=period),
+        Workload("muon-bf16", periodic, (*shapes, *vectors), "bf16", "bf16", period),
+        Workload("muon-f32-bf16", periodic, (*few, *vectors), "f32", "bf16", period),
+        Workload("muon-f16", periodic, (*few, *vectors), "f16", "f16", period),
+        Workload("muon-f16-products", periodic, shapes, options=period, products="float16"),
+        Workload("muon-calibrated", periodic, few, options={**period, "row_scale": "calibrated"}),
+        Workload("muon-heavy-ball", "Muon", few, options={**muon, "momentum_form": "heavy_ball", "nesterov": False}),
+        *(Workload(f"muon-decay-{mode}", "Muon", few, options={**muon, "decay_mode": mode}) for mode in DECAY_MODES),
+        *(
+            Workload(f"muon-{table}", "Muon", full_rank, options=_of_table(table, muon))
+            for table in coefficients.names()
+        ),
         Workload("adamw-f32", "AdamW", (*shapes, *vectors), options={"lr": 0.05}),
         Workload("adamw-amsgrad", "AdamW", (*few, *vectors), options={"lr": 0.05, "amsgrad": True}),
         Workload("row-step-f32", "row_step", shapes, options={"lr": 0.5}),
         Workload("product-f32", "symmetric_product", square, options={"lr": 0.5}),
         Workload("product-bf16", "symmetric_product", square, "bf16", "bf16"),
+        Workload("product-f16-products", "symmetric_product", square, "f16", "f16", products="float16"),
     ]
-    return [workload for workload in found if not tiny or workload.name in TINY_WORKLOADS]
+    return [workload for workload in found if not tiny or workload.name not in NOT_TINY]
+
+
+def _of_table(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Muon with a table of coefficients, as many steps as it has."""
+    return {**options, "ns_coefficients": name, "ns_steps": None}
 
 
 TRAINING = Workload(
@@ -103,8 +125,9 @@ def rows(tiny: bool) -> list[Workload]:
 
 
 def products(tiny: bool) -> list[Workload]:
-    """Symmetric products of bf16, alone and in batches."""
-    sizes = [(16, 2)] if tiny else [(1024, 12), (2048, 1), (2048, 4), (2048, 12), (4096, 1), (4096, 4), (8192, 1)]
+    """Symmetric products of bf16, alone and in batches of four waves or more: of 2 blocks on each of 132
+    multiprocessors, each block with a tile of 128x128 of one triangle."""
+    sizes = [(16, 2)] if tiny else [(1024, 30), (2048, 1), (2048, 8), (4096, 1), (4096, 2), (8192, 1)]
     return [
         Workload(f"time-product-{size}-{batch}", "symmetric_product", ((size, size),) * batch, "bf16", "bf16")
         for size, batch in sizes

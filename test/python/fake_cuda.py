@@ -118,9 +118,12 @@ def driver_path() -> Path:
     return _build("libkaon_fake_cuda", b"driver", (*map(str, DRIVER_SOURCES), "-pthread", "-ldl"))
 
 
+_SHIM_SOURCES = (str(SHIM / "Background.cpp"), str(SHIM / "Shim.cpp"))
+
+
 @functools.cache
 def _shim() -> Path:
-    return _build("libKaonCudaShim", b"shim", (str(SHIM / "Background.cpp"), str(SHIM / "Shim.cpp")))
+    return _build("libKaonCudaShim", b"shim", _SHIM_SOURCES)
 
 
 @functools.cache
@@ -138,27 +141,37 @@ def kernel_directory() -> Path:
         return _kernel_directory()
 
 
-def build_kernel(name: str, text: str) -> None:
-    """Lets the fake run the kernel ``name`` of a CUDA text. May be called from several threads."""
-    with _setup:
-        shim, directory = _shim(), _kernel_directory()
+def _source_file(text: str) -> Path:
+    """A file with a CUDA text."""
     source = _store() / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.cu"
     if not source.exists():
         with tempfile.NamedTemporaryFile("w", dir=source.parent, delete=False) as file:
             file.write(text)
         Path(file.name).rename(source)
-    built = _build(
+    return source
+
+
+def _build_kernel(name: str, text: str, shim: Path, link: str, folder: str) -> Path:
+    """Code for the fake of a kernel, linked to ``shim`` in a ``folder`` as the loader names it."""
+    return _build(
         name,
-        f"{name}\0{text}".encode(),
+        f"{link}{name}\0{text}".encode(),
         (
             f"-I{LIBRARY}",
-            f'-DKAON_KERNEL_TEXT="{source}"',
+            f'-DKAON_KERNEL_TEXT="{_source_file(text)}"',
             f"-DKAON_KERNEL_NAME={name}",
             str(SHIM / "KernelLibrary.cpp"),
             str(shim),
-            f"-Wl,-rpath,{shim.parent}",
+            f"-Wl,-rpath,{folder}",
         ),
     )
+
+
+def build_kernel(name: str, text: str) -> None:
+    """Lets the fake run the kernel ``name`` of a CUDA text. May be called from several threads."""
+    with _setup:
+        shim, directory = _shim(), _kernel_directory()
+    built = _build_kernel(name, text, shim, "", str(shim.parent))
     link = directory / f"{name}.so"
     with _lock:
         link.unlink(missing_ok=True)
@@ -185,6 +198,18 @@ class Launch:
         """Number of products, and the tiles of each, 0 if they have several numbers of tiles."""
         _, count, tiles = struct.unpack("=QII", self.argument)
         return count, tiles
+
+
+def build_portable(texts: dict[str, str], directory: Path) -> None:
+    """Code for the fake of kernels, and the shim that it needs, in a directory that may go anywhere."""
+    name = "libKaonCudaShim"
+    with _setup:
+        shim = _build(name, b"portable shim", (*_SHIM_SOURCES, f"-Wl,-soname,{name}.so"))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        built = list(pool.map(lambda item: _build_kernel(*item, shim, "portable\0", "$ORIGIN"), texts.items()))
+    directory.mkdir(parents=True, exist_ok=True)
+    for path in (shim, *built):
+        shutil.copy(path, directory / path.name)
 
 
 class Fake:
