@@ -372,6 +372,7 @@ Status LaunchTables::repeat(size_t index, int64_t count, Stream stream) {
 
 std::vector<std::string_view> LaunchTables::kernels() const {
   std::vector<std::string_view> names;
+  names.reserve(launches.size());
   for (const PreparedLaunch &launch : launches) {
     names.push_back(launch.kernel->name());
   }
