@@ -165,7 +165,7 @@ LogicalResult SequenceBuilder::translatePack(PackOp op) {
 }
 
 LogicalResult SequenceBuilder::translateProduct(MatmulOp op) {
-  SmallVector<Value, 3> inputs{op.getLhs(), op.getRhs()};
+  SmallVector<Value, 4> inputs{op.getLhs(), op.getRhs()};
   SmallVector<int32_t> registers{op.getAlpha() ? scalars.lookup(op.getAlpha())
                                                : scalars.getConstant(1.0)};
   if (op.getAddend()) {
@@ -173,6 +173,9 @@ LogicalResult SequenceBuilder::translateProduct(MatmulOp op) {
     registers.push_back(scalars.lookup(op.getBeta()));
   } else if (!isCuda()) {
     registers.push_back(scalars.getConstant(0.0));
+  }
+  if (op.getFactor()) {
+    inputs.push_back(op.getFactor());
   }
   for (Value scalar : op.getScalars()) {
     registers.push_back(scalars.lookup(scalar));

@@ -64,6 +64,7 @@ static int64_t countEpilogueFlops(MatmulOp product) {
 int64_t kaon::countProductFlops(MatmulOp product) {
   auto [m, n, k] = product.getProductSizes();
   int64_t elements = product.getSymmetric() ? n * (n + 1) / 2 : m * n;
-  return 2 * elements * k + (product.getAlpha() ? elements : 0) +
+  bool isScaled = product.getAlpha() || product.getFactor();
+  return 2 * elements * k + (isScaled ? elements : 0) +
          (product.getAddend() ? 2 * elements : 0) + countEpilogueFlops(product);
 }

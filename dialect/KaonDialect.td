@@ -106,6 +106,11 @@ class Kaon_MatrixOf<Type element> : Type<
 // Arithmetic happens in the compute type; memory may hold narrower ones.
 def Kaon_Matrix : Kaon_MatrixOf<Kaon_ComputeType>;
 def Kaon_StorageMatrix : Kaon_MatrixOf<Kaon_StorageType>;
+// A number that only the device knows.
+def Kaon_DeviceNumber : Type<
+    CPred<"$_self == ::mlir::RankedTensorType::get({1, 1}, ::mlir::Float32Type::get($_self.getContext()))">,
+    "tensor<1x1xf32>", "::mlir::RankedTensorType">,
+    BuildableType<"::mlir::RankedTensorType::get({1, 1}, $_builder.getF32Type())">;
 // What regions yield: matrices and host scalars.
 def Kaon_Value : AnyTypeOf<[Kaon_StorageMatrix, F64], "rank-2 tensor of bf16, f16, f32 or f64, or f64">;
 

@@ -90,14 +90,15 @@ void MatmulOp::build(OpBuilder &builder, OperationState &state, Value lhs,
   Type result = lhsType.clone({lhsType.getDimSize(transposeA ? 1 : 0),
                                rhsType.getDimSize(transposeB ? 0 : 1)});
   build(builder, state, result, lhs, rhs, /*alpha=*/Value(), /*beta=*/Value(),
-        /*addend=*/Value(), transposeA, transposeB, symmetric);
+        /*addend=*/Value(), /*factor=*/Value(), transposeA, transposeB,
+        symmetric);
 }
 
 void MatmulOp::build(OpBuilder &builder, OperationState &state, Type result,
                      Value lhs, Value rhs, Value alpha, Value beta,
-                     Value addend, bool transposeA, bool transposeB,
-                     bool symmetric) {
-  build(builder, state, result, lhs, rhs, alpha, beta, addend,
+                     Value addend, Value factor, bool transposeA,
+                     bool transposeB, bool symmetric) {
+  build(builder, state, result, lhs, rhs, alpha, beta, addend, factor,
         /*param=*/Value(), /*scalars=*/ValueRange(), transposeA, transposeB,
         symmetric, /*epilogue=*/FlatSymbolRefAttr(),
         /*sizes=*/DenseI64ArrayAttr());

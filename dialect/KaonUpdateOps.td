@@ -244,9 +244,11 @@ def Kaon_MatmulOp : Kaon_MathOp<"matmul", [
     AttrSizedOperandSegments, DeclareOpInterfaceMethods<SymbolUserOpInterface>], Kaon_PureUntilPlanned> {
   let summary = "Matrix product with optional transpositions and epilogue";
   let description = [{
-    `result = alpha * op(lhs) op(rhs) + beta * addend`, where `op` transposes if
-    the operand's flag is set. Without `alpha` it is one; `beta` and `addend` come
-    together or not at all. `symmetric` promises that `op(lhs) op(rhs)` (and the
+    `result = factor * (alpha * op(lhs) op(rhs) + beta * addend)`, where `op`
+    transposes if the operand's flag is set. Without `alpha` it is one; `beta` and
+    `addend` come together or not at all. `factor` is a number that the device
+    computes, such as the inverse of a norm, where `alpha` and `beta` are the host's;
+    without it there is none. `symmetric` promises that `op(lhs) op(rhs)` (and the
     addend) equal their transposes in exact arithmetic, so that one triangle is
     computed and mirrored.
 
@@ -265,7 +267,8 @@ def Kaon_MatmulOp : Kaon_MathOp<"matmul", [
     Operands, addend and result may be of a 16-bit type (`kaon-narrow-products`):
     products of elements are exact and are accumulated in f32, in the order that the
     hardware has; alpha, beta and the addend join in f32, and the result is rounded
-    once.
+    once. Only such products have a `factor`: alpha and beta are multiplied by it in
+    f32 before they join, one rounding each.
 
     With an `epilogue`, the product is not stored. It is handed in f32, before it is
     rounded, to an elementwise kernel `(product, parameter, scalars) -> new parameter`,
@@ -278,6 +281,8 @@ def Kaon_MatmulOp : Kaon_MathOp<"matmul", [
         : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x4xf32>
     %e = kaon.matmul %d, %a alpha %x beta %y %c
         : (tensor<4x4xf32>, tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xf32>
+    %h = kaon.matmul %f, %f symmetric alpha %x factor %n
+        : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
     %w1 = kaon.matmul %f, %g epilogue @kernel_x(%w : tensor<4x6xf32>) scalars(%lr)
         : (tensor<4x4xbf16>, tensor<4x6xbf16>) -> tensor<4x6xf32>
     ```
@@ -288,6 +293,7 @@ def Kaon_MatmulOp : Kaon_MathOp<"matmul", [
       Arg<Optional<F64>, "Factor of the product, one if absent.">:$alpha,
       Arg<Optional<F64>, "Factor of the addend.">:$beta,
       Arg<Optional<Kaon_StorageMatrix>, "The matrix that is added.">:$addend,
+      Arg<Optional<Kaon_DeviceNumber>, "Factor of the product and the addend.">:$factor,
       Arg<Optional<Kaon_StorageMatrix>, "The parameter that the epilogue changes.">:$param,
       Arg<Variadic<F64>, "Host scalars of the epilogue.">:$scalars,
       Arg<UnitAttr, "Whether the left operand is transposed.">:$transpose_a,
@@ -299,7 +305,7 @@ def Kaon_MatmulOp : Kaon_MathOp<"matmul", [
   let assemblyFormat = [{
     $lhs `,` $rhs (`transpose_a` $transpose_a^)? (`transpose_b` $transpose_b^)?
     (`symmetric` $symmetric^)? (`packed` `sizes` $sizes^)?
-    (`alpha` $alpha^)? (`beta` $beta^ $addend)?
+    (`alpha` $alpha^)? (`beta` $beta^ $addend)? (`factor` $factor^)?
     (`epilogue` $epilogue^ `(` $param `:` type($param) `)`)?
     (`scalars` `(` $scalars^ `)`)? attr-dict
     `:` `(` type($lhs) `,` type($rhs) (`,` type($addend)^)? `)` `->` type($result)
@@ -313,7 +319,7 @@ def Kaon_MatmulOp : Kaon_MathOp<"matmul", [
     // A product with operands as they are and without an epilogue.
     OpBuilder<(ins "::mlir::Type":$result, "::mlir::Value":$lhs, "::mlir::Value":$rhs,
                    "::mlir::Value":$alpha, "::mlir::Value":$beta, "::mlir::Value":$addend,
-                   "bool":$transposeA, "bool":$transposeB, "bool":$symmetric)>
+                   "::mlir::Value":$factor, "bool":$transposeA, "bool":$transposeB, "bool":$symmetric)>
   ];
   let extraClassDeclaration = [{
     /// Whether the operands are packed panels.

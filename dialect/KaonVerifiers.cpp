@@ -338,6 +338,11 @@ LogicalResult MatmulOp::verify() {
                    << (getEpilogue() ? "product" : "result") << "'s type "
                    << product << ", but got " << getAddend().getType();
   }
+  if (getFactor() && !isHalf(lhs)) {
+    return error() << "expects operands of bf16 or f16 for a product with a "
+                      "factor, but got "
+                   << lhs.getElementType();
+  }
   return verifyEpilogue(*this, error);
 }
 

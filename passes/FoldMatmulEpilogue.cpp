@@ -87,14 +87,14 @@ static void replaceByProduct(PatternRewriter &rewriter, Operation *op,
   }
   rewriter.replaceOpWithNewOp<MatmulOp>(
       op, op->getResult(0).getType(), product.getLhs(), product.getRhs(), alpha,
-      beta, addend, product.getTransposeA(), product.getTransposeB(),
-      product.getSymmetric());
+      beta, addend, product.getFactor(), product.getTransposeA(),
+      product.getTransposeB(), product.getSymmetric());
   rewriter.eraseOp(product);
 }
 
 namespace {
 
-/// s * (alpha A B)  ->  (s alpha) A B
+/// s * (alpha A B)  ->  (s alpha) A B, whatever factor the product has
 ///
 /// A product with an addend is left alone: its terms may cancel, and scaled one
 /// by one they may not be numbers any more.
@@ -129,6 +129,8 @@ struct FoldScale : OpRewritePattern<arith::MulFOp> {
 };
 
 /// alpha A B +- t C, t C +- alpha A B  ->  one product with an addend
+///
+/// A product with a factor is left alone: it would scale the addend too.
 template <typename SumOp> struct FoldSum : OpRewritePattern<SumOp> {
   using OpRewritePattern<SumOp>::OpRewritePattern;
 
@@ -140,7 +142,8 @@ template <typename SumOp> struct FoldSum : OpRewritePattern<SumOp> {
       Value other = productIsLeft ? op.getRhs() : op.getLhs();
       MatmulOp product = getOwnProduct(side);
       // A uniform addend is cheaper to add later than to fill memory with.
-      if (!product || product.getAddend() || isSplat(other)) {
+      if (!product || product.getAddend() || product.getFactor() ||
+          isSplat(other)) {
         continue;
       }
       // The promise of symmetry would cover the addend too; half of the product
@@ -160,7 +163,7 @@ template <typename SumOp> struct FoldSum : OpRewritePattern<SumOp> {
       return success();
     }
     return rewriter.notifyMatchFailure(
-        op, "no operand is a product with one use and no addend");
+        op, "no operand is a product with one use, no addend and no factor");
   }
 };
 

@@ -156,7 +156,8 @@ static void materializeMultipliedArguments(func::FuncOp update) {
       continue;
     }
     for (OpOperand &operand : product->getOpOperands()) {
-      if (!getMatrixType(operand.get()) || !isa<BlockArgument>(operand.get())) {
+      if (!getMatrixType(operand.get()) || !isa<BlockArgument>(operand.get()) ||
+          operand.get() == product.getFactor()) {
         continue;
       }
       Value &copy = copies[operand.get()];

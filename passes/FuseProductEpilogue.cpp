@@ -99,8 +99,8 @@ static void fuse(Candidate candidate, Outliner &outliner) {
   auto fused = MatmulOp::create(
       builder, loc, launch.getResult(0).getType(), product.getLhs(),
       product.getRhs(), product.getAlpha(), product.getBeta(),
-      product.getAddend(), candidate.param, launch.getScalars(),
-      product.getTransposeA(), product.getTransposeB(),
+      product.getAddend(), product.getFactor(), candidate.param,
+      launch.getScalars(), product.getTransposeA(), product.getTransposeB(),
       /*symmetric=*/false, launch.getKernelAttr(),
       /*sizes=*/DenseI64ArrayAttr());
   launch.getResult(0).replaceAllUsesWith(fused.getResult());

@@ -110,7 +110,8 @@ LogicalResult Narrower::narrow(MatmulOp product) {
   auto result = MatmulOp::create(
       builder, product.getLoc(), type.clone(half), lhs, rhs, product.getAlpha(),
       addsWide ? Value() : product.getBeta(), narrowAddend,
-      product.getTransposeA(), product.getTransposeB(), product.getSymmetric());
+      /*factor=*/Value(), product.getTransposeA(), product.getTransposeB(),
+      product.getSymmetric());
   Location loc = product.getLoc();
   Value wide = arith::ExtFOp::create(builder, loc, type, result.getResult());
   if (addsWide) {

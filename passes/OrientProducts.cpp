@@ -93,7 +93,8 @@ private:
 
 std::optional<Gram> GramPolynomials::find(Operation *op) const {
   if (auto product = dyn_cast<MatmulOp>(op)) {
-    if (product.isPacked()) {
+    // A factor is uniform, but no matrix to resize with the polynomial.
+    if (product.isPacked() || product.getFactor()) {
       return std::nullopt;
     }
     std::optional<Gram> left = lookup(product.getLhs()),

@@ -95,6 +95,22 @@ static Status checkEqual(const std::string &path, int64_t value,
   return Status::failure(path, ": expects ", wanted, ", but got ", value);
 }
 
+ProductExtras ProductExtras::of(std::span<const Operand> operands) {
+  // The factor comes last among those read. C is of 16 bits.
+  ProductExtras extras;
+  if (operands.size() > 3) {
+    size_t last = operands.size() - 2;
+    bool hasFactor = operands[last].type == ElementType::F32;
+    if (hasFactor) {
+      extras.factor = last;
+    }
+    if (!hasFactor || last > 2) {
+      extras.addend = 2;
+    }
+  }
+  return extras;
+}
+
 /// How many sizes a launch of `schedule` has.
 static size_t numSizes(Schedule schedule) {
   return schedule == Schedule::Matmul ? 3 : 2;
@@ -222,8 +238,10 @@ static Status checkCount(const std::string &path, std::string_view what,
     return Status::success();
   }
   return Status::failure(
-      path, ": expects ", least, most > least ? concat(" or ", most) : "", " ",
-      what, " for the schedule ", stringify(schedule), ", but got ", count);
+      path, ": expects ", least,
+      most == least ? "" : concat(most == least + 1 ? " or " : " to ", most),
+      " ", what, " for the schedule ", stringify(schedule), ", but got ",
+      count);
 }
 
 /// Kernels know their matrices by the launch's sizes alone: checks that operand
@@ -263,6 +281,11 @@ static Status checkOperandShape(const std::string &path, Target target,
           hasShape(sizes[index], sizes[2]) || hasShape(sizes[2], sizes[index]);
       break;
     }
+    if (target == Target::Cuda &&
+        index == ProductExtras::of(launch.operands).factor) {
+      fits = hasShape(1, 1);
+      break;
+    }
     fits = index == 0   ? operand.rows * operand.cols >= sizes[0] * sizes[2]
            : index == 1 ? operand.rows * operand.cols >= sizes[1] * sizes[2]
                         : hasShape(sizes[0], sizes[1]);
@@ -288,7 +311,7 @@ static Status checkProductScalars(const std::string &path, Target target,
                       2, 2);
   }
   // alpha, and beta of an addend
-  int64_t least = launch.numInputs - 1;
+  int64_t least = ProductExtras::of(launch.operands).addend ? 2 : 1;
   auto count = static_cast<int64_t>(launch.scalars.size());
   if (count >= least) {
     return Status::success();
@@ -296,6 +319,22 @@ static Status checkProductScalars(const std::string &path, Target target,
   return Status::failure(path, ": expects at least ", least,
                          " scalars for a product with ", launch.numInputs,
                          " inputs, but got ", count);
+}
+
+/// What a product on CUDA reads beside the factor has the 16-bit type of A.
+static Status checkProductTypes(const std::string &path, const Launch &launch) {
+  std::optional<size_t> factor = ProductExtras::of(launch.operands).factor;
+  ElementType half = launch.operands[0].type;
+  for (size_t i = 0; i + 1 < launch.operands.size(); ++i) {
+    ElementType type = launch.operands[i].type;
+    if (i != factor && (type != half || byteSize(type) != 2)) {
+      return Status::failure(path, ".operands[", i,
+                             "].type: expects all of bf16 or all of f16 for "
+                             "what a product multiplies and adds, but got ",
+                             stringify(type), " beside ", stringify(half));
+    }
+  }
+  return Status::success();
 }
 
 /// Library kernels have a fixed number of operands and scalars.
@@ -306,13 +345,17 @@ static Status checkSignature(const std::string &path, Target target,
       schedule != Schedule::Transpose) {
     return Status::success();
   }
+  size_t most = !isMatmul ? 2 : target == Target::Cuda ? 5 : 4;
   KAON_RETURN_IF_ERROR(checkCount(path + ".operands", "operands", schedule,
                                   launch.operands.size(), isMatmul ? 3 : 2,
-                                  isMatmul ? 4 : 2));
+                                  most));
   size_t numInputs = launch.operands.size() - 1;
   KAON_RETURN_IF_ERROR(checkCount(path + ".inputs", "operands to read",
                                   schedule, launch.numInputs, numInputs,
                                   numInputs));
+  if (isMatmul && target == Target::Cuda) {
+    KAON_RETURN_IF_ERROR(checkProductTypes(path, launch));
+  }
   if (isMatmul) {
     return checkProductScalars(path + ".scalars", target, launch);
   }

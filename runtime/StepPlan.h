@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -142,9 +143,10 @@ struct Operand {
 ///   matmul       one tile of cudaTileSize rows and columns of the result;
 ///                symmetric: only tiles on or below the diagonal
 ///
-/// A product on CUDA reads A, B[, C] as they lie in memory, and its scalars are
-/// alpha[, beta] and then those of its epilogue. With an epilogue its result is
-/// the parameter, which it also reads.
+/// A product on CUDA reads A, B[, C][, factor] as they lie in memory, and its
+/// scalars are alpha[, beta] and then those of its epilogue. C has the type of
+/// A; the factor is one f32 number, which multiplies alpha and beta. With an
+/// epilogue its result is the parameter, which it also reads.
 struct Launch {
   int32_t kernel = 0;
   std::vector<Operand> operands; // the ones read, then the ones written
@@ -158,6 +160,13 @@ struct Launch {
   int64_t sharedBytes = 0;       // dynamic shared memory of a block on CUDA
 
   bool operator==(const Launch &) const = default;
+};
+
+/// Which operands of a product on CUDA are there beside A, B and the result.
+struct ProductExtras {
+  std::optional<size_t> addend, factor; // positions among the operands
+
+  static ProductExtras of(std::span<const Operand> operands);
 };
 
 /// All launches that update one matrix in one phase.

@@ -55,8 +55,13 @@ static void addKernel(ModuleOp module, LaunchOp op, const LaunchShape &shape) {
 /// A function that does what the op does, to matrices of any shape.
 static void addFunction(ModuleOp module, Operation *op,
                         const LaunchShape &shape) {
+  Operation *clone = op->clone();
+  // A number in the launch's table, which the text finds there or not.
+  if (auto product = dyn_cast<MatmulOp>(clone)) {
+    product.getFactorMutable().clear();
+  }
   SmallVector<Type> inputs =
-      llvm::map_to_vector(op->getOperandTypes(), eraseShape);
+      llvm::map_to_vector(clone->getOperandTypes(), eraseShape);
   Type result = eraseShape(op->getResult(0).getType());
   OpBuilder b(op->getContext());
   auto function = func::FuncOp::create(op->getLoc(), shape.name,
@@ -64,9 +69,8 @@ static void addFunction(ModuleOp module, Operation *op,
   function.setPrivate();
   Block *body = function.addEntryBlock();
   b.setInsertionPointToEnd(body);
-  IRMapping mapping;
+  b.insert(clone);
   // An operand may occur several times: the arguments are set one by one.
-  Operation *clone = b.clone(*op, mapping);
   clone->setOperands(body->getArguments());
   clone->getResult(0).setType(result);
   clone->removeAttr(KaonDialect::getBuffersAttrName());

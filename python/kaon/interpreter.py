@@ -468,13 +468,15 @@ def _matmul(frame: _Frame, op: OperationLike, operands: list[Value]) -> Sequence
     if op.attributes.get("transpose_b", False):
         b = b.T
     rest = iter(operands[2:])
-    has_alpha, has_beta = op.attributes["operandSegmentSizes"][2:4]
+    has_alpha, has_beta, _, has_factor = op.attributes["operandSegmentSizes"][2:6]
     product = a @ b
     if has_alpha:
         product = next(rest) * product
     if has_beta:
         beta, addend = next(rest), next(rest)
         product = product + beta * addend
+    if has_factor:
+        product = next(rest) * product
     if op.attributes.get("symmetric", False):
         # Take the promise at its word, as the kernels do: a wrong one must show.
         lower = np.tril(product)

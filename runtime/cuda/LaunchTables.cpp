@@ -93,31 +93,35 @@ void LaunchTables::addBlocks(const LaunchRequest &request,
 void LaunchTables::addProduct(std::vector<std::byte> &region,
                               const MatrixRequest &matrix, uint32_t firstTile,
                               const KaonBuffer *buffers) {
-  size_t count = matrix.operands.size();
-  bool hasAddend = count > 3;
+  size_t result = matrix.operands.size() - 1;
+  auto [addend, factor] = ProductExtras::of(matrix.operands);
   auto pitch = [&](size_t operand) {
     return static_cast<int32_t>(strideOf(matrix.bindings[operand], buffers));
   };
+  auto appendOptional = [&](std::optional<size_t> operand) {
+    if (operand) {
+      appendAddress(region, matrix.bindings[*operand]);
+    } else {
+      append(region, Address(0));
+    }
+  };
   appendAddress(region, matrix.bindings[0]);
   appendAddress(region, matrix.bindings[1]);
-  if (hasAddend) {
-    appendAddress(region, matrix.bindings[2]);
-  } else {
-    append(region, Address(0));
-  }
-  appendAddress(region, matrix.bindings[count - 1]);
+  appendOptional(addend);
+  appendAddress(region, matrix.bindings[result]);
+  appendOptional(factor);
   Product product = {};
   product.m = static_cast<int32_t>(matrix.sizes[0]);
   product.n = static_cast<int32_t>(matrix.sizes[1]);
   product.k = static_cast<int32_t>(matrix.sizes[2]);
   product.pitchA = pitch(0);
   product.pitchB = pitch(1);
-  product.pitchC = hasAddend ? pitch(2) : 0;
-  product.pitchD = pitch(count - 1);
+  product.pitchC = addend ? pitch(*addend) : 0;
+  product.pitchD = pitch(result);
   product.firstTile = firstTile;
   product.firstScalar = static_cast<uint32_t>(matrix.firstScalar);
   const auto *bytes = reinterpret_cast<const std::byte *>(&product);
-  region.insert(region.end(), bytes + offsetof(Product, factor),
+  region.insert(region.end(), bytes + offsetof(Product, m),
                 bytes + sizeof(Product));
 }
 

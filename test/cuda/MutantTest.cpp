@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "mutants/addend_without_factor/Gemm.cuh"
 #include "mutants/column_off_by_one/Columns.cuh"
 #include "mutants/columns_original/Columns.cuh"
 #include "mutants/element_too_many/Elementwise.cuh"
@@ -147,6 +148,35 @@ TEST(MutantTest, RowTooMany) {
   EXPECT_GT(runProduct(row_too_many::tallX, true).wrong, 0u)
       << "the row after the last one is NaN";
 #endif
+}
+
+namespace {
+
+/// Wrong elements of a product with an addend and a factor, by a copy of the
+/// library.
+#define KAON_COUNT_WRONG_SUMS_OF(name)                                         \
+  size_t countWrongSumsOf_##name() {                                           \
+    using namespace kaon::device_##name;                                       \
+    auto products =                                                            \
+        test::makeProducts<bf16>({{40, 33, 20}}, {.addend = true});            \
+    auto tables = test::makeTables(products);                                  \
+    ProductList list = tables.list();                                          \
+    const double *scalars = tables.scalars.data();                             \
+    using Loop = TileProduct<bf16, Contiguous::depth, Contiguous::depth>;      \
+    using Epilogue = StoreTile<bf16, false, Addend::matrix, Diagonal::none>;   \
+    shim::launch({tables.tiles, 256, productSharedBytes}, {},                  \
+                 [=] { runGemm<Loop, Epilogue>(list, scalars); });             \
+    return test::countWrong(products);                                         \
+  }
+
+KAON_COUNT_WRONG_SUMS_OF(original)
+KAON_COUNT_WRONG_SUMS_OF(addend_without_factor)
+
+} // namespace
+
+TEST(MutantTest, AddendWithoutFactor) {
+  EXPECT_EQ(countWrongSumsOf_original(), 0u);
+  EXPECT_GT(countWrongSumsOf_addend_without_factor(), 0u);
 }
 
 //===----------------------------------------------------------------------===//

@@ -51,6 +51,9 @@ kaon_add_mutant(shifted_mirror FILES ${product_headers}
 kaon_add_mutant(mirror_not_transposed FILES ${product_headers}
   FROM "staged[column * stagedPitch + row] = narrow<T>(left);\n        staged[(column + 1) * stagedPitch + row] = narrow<T>(right);"
   TO "staged[row * stagedPitch + column] = narrow<T>(left);\n        staged[row * stagedPitch + column + 1] = narrow<T>(right);")
+kaon_add_mutant(addend_without_factor FILES ${product_headers}
+  FROM "      beta = mulRn(beta, factor);\n"
+  TO "")
 
 # The main loop of sm_90a: waits, phases, fences, what is announced, and how shared memory is described.
 kaon_add_mutant(original_ring FILES WarpgroupProduct.cuh
@@ -114,6 +117,9 @@ kaon_add_mutant(one_box_for_all FILES WarpgroupProduct.cuh
   FROM "stage + warpgroup * boxBytes"
   TO "stage + warpgroup / 2 * boxBytes")
 
+kaon_add_mutant(elementwise_original FILES Elementwise.cuh
+  FROM "//===-- Elementwise.cuh"
+  TO "//===-- Elementwise.cuh without a fault")
 kaon_add_mutant(element_too_many FILES Elementwise.cuh
   FROM "static_cast<int>(rest) : groupSize"
   TO "static_cast<int>(rest) + 1 : groupSize")

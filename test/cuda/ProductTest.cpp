@@ -125,7 +125,7 @@ TEST(ProductTest, BatchEqualsGroup) {
 }
 
 TEST(ProductTest, KeepsTheBoundForAnyOrderOfSummation) {
-  // k + 5 roundings to f32, two of them of the scalars, of what lies below the
+  // k + 6 roundings to f32, four of them of the scalars, of what lies below the
   // sum of the terms' magnitudes, and one rounding to 8 significant bits.
   auto products =
       makeProducts<bf16>({{65, 97, 200}}, {.tallB = true, .addend = true});
@@ -134,7 +134,7 @@ TEST(ProductTest, KeepsTheBoundForAnyOrderOfSummation) {
   product.d.forEach([&](int row, int column, bf16 value) {
     double exact, magnitude;
     product.exact(row, column, exact, magnitude);
-    double sumBound = (product.shape.k + 5) * 0x1p-24 * magnitude;
+    double sumBound = (product.shape.k + 6) * 0x1p-24 * magnitude;
     double bound = sumBound + 0x1p-8 * (std::abs(exact) + sumBound);
     EXPECT_LE(std::abs(toFloat(value) - exact), bound);
   });

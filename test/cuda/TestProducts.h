@@ -74,7 +74,7 @@ template <typename T> struct TestProduct {
         value = c.at(std::min(row, column), std::max(row, column));
       });
     }
-    factor[0] = 0.25f;
+    factor[0] = 0.3f;
     alpha = 1.1 + seed % 3;
   }
 
@@ -130,8 +130,8 @@ template <typename T> struct TestProduct {
     float scale = static_cast<float>(alpha) * factor[0];
     float result = scale * sum;
     if (form.addend) {
-      result = std::fma(static_cast<float>(beta), toFloat(c.at(row, column)),
-                        result);
+      float addendScale = static_cast<float>(beta) * factor[0];
+      result = std::fma(addendScale, toFloat(c.at(row, column)), result);
     }
     return form.diagonal && row == column ? result + static_cast<float>(gamma)
                                           : result;
@@ -149,7 +149,7 @@ template <typename T> struct TestProduct {
       add(scale * toFloat(elementA(row, k)) * toFloat(elementB(k, column)));
     }
     if (form.addend) {
-      add(beta * toFloat(c.at(row, column)));
+      add(beta * factor[0] * toFloat(c.at(row, column)));
     }
     if (form.diagonal && row == column) {
       add(gamma);

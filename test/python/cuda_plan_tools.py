@@ -133,14 +133,17 @@ class Replay:
     def multiply(self, launch: dict[str, Any], name: str, scalars: list[float]) -> None:
         """``matmul_bf16[_transposed_lhs][_transposed_rhs][_symmetric][_add][_<hash of the epilogue>]``."""
         *operands, result = launch["operands"]
-        a, b, *addend = [self.load(operand) for operand in operands]
+        a, b, *extras = [self.load(operand) for operand in operands]
         product = (a.T if "_transposed_lhs" in name else a) @ (b.T if "_transposed_rhs" in name else b)
         assert product.shape == tuple(launch["sizes"][:2])
         alpha, *rest = scalars
         product = alpha * product
         if "_add" in name:
             beta, *rest = rest
-            product = product + beta * addend[0]
+            product = product + beta * extras.pop(0)
+        if extras:
+            (factor,) = extras
+            product = factor * product
         if "_symmetric" in name:
             product = np.tril(product) + np.tril(product, -1).T
         if result["kind"] == "param":

@@ -208,7 +208,7 @@ def test_every_takes_its_branch_on_its_phase(phase: int) -> None:
 
 def test_a_symmetric_product_is_taken_at_its_word() -> None:
     square = ("tensor", (4, 4), "f64")
-    attributes = {"symmetric": True, "transpose_b": True, "operandSegmentSizes": [1, 1, 0, 0, 0]}
+    attributes = {"symmetric": True, "transpose_b": True, "operandSegmentSizes": [1, 1, 0, 0, 0, 0, 0, 0]}
     program = module([F64, F64], Op("kaon.matmul", [0, 1], [2], [square], attributes), returns=[2])
     a, b = randn(4, 6), randn(4, 6, seed=1)
     (gram,) = Interpreter(program).call("f", a, a)
@@ -219,12 +219,22 @@ def test_a_symmetric_product_is_taken_at_its_word() -> None:
 
 def test_matmul_epilogue() -> None:
     wide, square = ("tensor", (4, 6), "f64"), ("tensor", (4, 4), "f64")
-    attributes = {"operandSegmentSizes": [1, 1, 1, 1, 1]}
+    attributes = {"operandSegmentSizes": [1, 1, 1, 1, 1, 0, 0, 0]}
     arguments = [square, wide, ("f64",), ("f64",), wide]
     program = module(arguments, Op("kaon.matmul", [0, 1, 2, 3, 4], [5], [wide], attributes), returns=[5])
     a, b, c = randn(4, 4), randn(4, 6, seed=1), randn(4, 6, seed=2)
     (result,) = Interpreter(program).call("f", a, b, 0.5, -2.0, c)
     assert np.allclose(result, 0.5 * (a @ b) - 2.0 * c)
+
+
+def test_the_factor_of_a_product_scales_its_addend_too() -> None:
+    wide, square, single = ("tensor", (4, 6), "f64"), ("tensor", (4, 4), "f64"), ("tensor", (1, 1), "f32")
+    attributes = {"operandSegmentSizes": [1, 1, 0, 1, 1, 1, 0, 0]}
+    arguments = [square, wide, ("f64",), wide, single]
+    program = module(arguments, Op("kaon.matmul", [0, 1, 2, 3, 4], [5], [wide], attributes), returns=[5])
+    a, b, c = randn(4, 4), randn(4, 6, seed=1), randn(4, 6, seed=2)
+    (result,) = Interpreter(program).call("f", a, b, -2.0, c, np.full((1, 1), 0.25))
+    assert np.allclose(result, 0.25 * (a @ b - 2.0 * c))
 
 
 def test_host_scalars_follow_ieee() -> None:

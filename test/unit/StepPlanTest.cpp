@@ -465,6 +465,68 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
   }
 }
 
+TEST(StepPlanTest, TellsTheFactorOfAProductFromItsAddend) {
+  StepPlan plan = cudaPlan();
+  Sequence &sequence = plan.sequences[0];
+  Launch &last = sequence.launches[2];
+  Operand addend = last.operands[1],
+          factor = operand(BufferKind::Workspace, 1, 1, 0, 226048 - 256);
+  factor.pitch = 1;
+  sequence.workspaceBytes = plan.workspaceBytes = 226048;
+  ASSERT_EQ(plan.validate().message(), "");
+  auto expectExtras = [&](std::optional<size_t> addendAt,
+                          std::optional<size_t> factorAt) {
+    EXPECT_EQ(plan.validate().message(), "");
+    ProductExtras extras = ProductExtras::of(last.operands);
+    EXPECT_EQ(extras.addend, addendAt);
+    EXPECT_EQ(extras.factor, factorAt);
+  };
+  expectExtras(std::nullopt, std::nullopt);
+
+  last.operands.insert(last.operands.begin() + 2, factor);
+  last.numInputs = 3;
+  expectExtras(std::nullopt, 2);
+  EXPECT_TRUE(*StepPlan::fromJson(plan.toJson()) == plan);
+
+  last.operands.insert(last.operands.begin() + 2, addend);
+  last.numInputs = 4;
+  last.scalars.push_back(last.scalars[0]);
+  expectExtras(2, 3);
+
+  last.scalars.resize(1);
+  EXPECT_EQ(
+      plan.validate().message(),
+      "sequences[0].launches[2].scalars: expects at least 2 scalars for a "
+      "product with 4 inputs, but got 1");
+  last.scalars.resize(2);
+  last.operands.erase(last.operands.begin() + 3);
+  last.numInputs = 3;
+  expectExtras(2, std::nullopt);
+}
+
+TEST(StepPlanTest, RefusesOperandsThatNoProductOnCudaHas) {
+  StepPlan plan = cudaPlan();
+  Launch &last = plan.sequences[0].launches[2];
+  Operand factor = operand(BufferKind::Workspace, 1, 2);
+  factor.pitch = 2;
+  last.operands.insert(last.operands.begin() + 2, factor);
+  last.numInputs = 3;
+  EXPECT_EQ(plan.validate().message(),
+            "sequences[0].launches[2].operands[2]: expects a shape that goes "
+            "with the schedule matmul and sizes 300x70x300, but got 1x2");
+  last.operands[2].type = ElementType::F16;
+  EXPECT_EQ(plan.validate().message(),
+            "sequences[0].launches[2].operands[2].type: expects all of bf16 or "
+            "all of f16 for what a product multiplies and adds, but got f16 "
+            "beside bf16");
+  last.operands.insert(last.operands.begin() + 2, 3, factor);
+  last.numInputs = 6;
+  EXPECT_EQ(
+      plan.validate().message(),
+      "sequences[0].launches[2].operands: expects 3 to 5 operands for the "
+      "schedule matmul, but got 7");
+}
+
 TEST(StepPlanTest, LeavesPitchesOutsideTheWorkspaceToTheCaller) {
   StepPlan plan = cudaPlan();
   plan.sequences[0].launches[0].operands[0].pitch = 72;

@@ -22,9 +22,10 @@ namespace kaon::device {
 enum class Addend { none, matrix };
 enum class Diagonal { none, add };
 
-/// alpha * factor * AB + beta * C + gamma * I, each term in one rounding in
-/// this order. Scalars, which are rounded to f32 first: alpha, then beta if
-/// there is a C, then gamma if there is a diagonal.
+/// factor * (alpha * AB + beta * C) + gamma * I, each term in one rounding in
+/// this order, after alpha and beta have been multiplied by the factor.
+/// Scalars, which are rounded to f32 first: alpha, then beta if there is a C,
+/// then gamma if there is a diagonal.
 template <typename T, Addend addend, Diagonal diagonal> class ScaledSum {
 public:
   static constexpr int numScalars =
@@ -34,11 +35,13 @@ public:
       : alpha(toFloatRn(scalars[0])), beta(0), gamma(0),
         c(asGlobal(static_cast<const T *>(product.c))), pitch(product.pitchC),
         m(product.m), n(product.n) {
-    if (product.factor) {
-      alpha = mulRn(alpha, *product.factor);
-    }
     if constexpr (addend == Addend::matrix) {
       beta = toFloatRn(scalars[1]);
+    }
+    if (product.factor) {
+      float factor = *asGlobal(product.factor);
+      alpha = mulRn(alpha, factor);
+      beta = mulRn(beta, factor);
     }
     if constexpr (diagonal == Diagonal::add) {
       gamma = toFloatRn(scalars[numScalars - 1]);

@@ -27,7 +27,8 @@ struct Product {
   /// none.
   const void *c;
   void *d;
-  /// Multiplies the product, such as the reciprocal of a norm; null for 1.
+  /// Multiplies the product and the addend, such as the reciprocal of a norm;
+  /// null for 1.
   const float *factor;
   i32 m, n, k;
   i32 pitchA, pitchB, pitchC, pitchD;

@@ -213,7 +213,7 @@ func.func @f(%a: tensor<4x6xf32>, %b: tensor<4x6xf64>, %c: tensor<4x4xf32>, %s: 
 
 func.func @f(%a: tensor<4x6xf32>, %b: tensor<4x6xf64>, %c: tensor<4x4xf32>, %s: f64) {
   // expected-error @below {{expects beta and an addend together, but got beta only}}
-  %d = "kaon.matmul"(%c, %c, %s) {operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0>} : (tensor<4x4xf32>, tensor<4x4xf32>, f64) -> tensor<4x4xf32>
+  %d = "kaon.matmul"(%c, %c, %s) {operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0>} : (tensor<4x4xf32>, tensor<4x4xf32>, f64) -> tensor<4x4xf32>
   return
 }
 
@@ -221,7 +221,7 @@ func.func @f(%a: tensor<4x6xf32>, %b: tensor<4x6xf64>, %c: tensor<4x4xf32>, %s: 
 
 func.func @f(%a: tensor<4x6xf32>, %b: tensor<4x6xf64>, %c: tensor<4x4xf32>, %s: f64) {
   // expected-error @below {{expects beta and an addend together, but got an addend only}}
-  %d = "kaon.matmul"(%c, %c, %c) {operandSegmentSizes = array<i32: 1, 1, 0, 0, 1, 0, 0>} : (tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %d = "kaon.matmul"(%c, %c, %c) {operandSegmentSizes = array<i32: 1, 1, 0, 0, 1, 0, 0, 0>} : (tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
   return
 }
 
@@ -303,7 +303,7 @@ func.func @f(%c: tensor<4x4xbf16>, %s: f64) {
 
 func.func @f(%c: tensor<4x4xbf16>) {
   // expected-error @below {{expects an epilogue to have a parameter}}
-  %d = "kaon.matmul"(%c, %c) {epilogue = @e, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0>} : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  %d = "kaon.matmul"(%c, %c) {epilogue = @e, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0>} : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
   return
 }
 
@@ -336,6 +336,24 @@ func.func @f(%c: tensor<4x4xbf16>, %w: tensor<4x4xf32>) {
 func.func @f(%c: tensor<4x4xbf16>, %w: tensor<4x4xf32>, %s: f64) {
   // expected-error @below {{expects an addend of the product's type 'tensor<4x4xbf16>', but got 'tensor<4x4xf32>'}}
   %d = kaon.matmul %c, %c beta %s %w epilogue @e(%w : tensor<4x4xf32>) : (tensor<4x4xbf16>, tensor<4x4xbf16>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return
+}
+
+// -----
+
+// factors of products.
+
+func.func @f(%c: tensor<4x4xf32>, %f: tensor<1x1xf32>) {
+  // expected-error @below {{expects operands of bf16 or f16 for a product with a factor, but got 'f32'}}
+  %d = kaon.matmul %c, %c factor %f : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return
+}
+
+// -----
+
+func.func @f(%c: tensor<4x4xbf16>, %f: tensor<1x1xf64>) {
+  // expected-error @below {{operand #2 must be tensor<1x1xf32>, but got 'tensor<1x1xf64>'}}
+  %d = "kaon.matmul"(%c, %c, %f) {operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0>} : (tensor<4x4xbf16>, tensor<4x4xbf16>, tensor<1x1xf64>) -> tensor<4x4xbf16>
   return
 }
 

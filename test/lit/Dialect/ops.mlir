@@ -119,13 +119,18 @@ func.func private @epilogue(%p: tensor<?x?xbf16>, %w: tensor<?x?xf32>, %s: f64) 
 
 // CHECK-LABEL: func.func @half_matmul
 // CHECK-SAME: %[[A:[a-z0-9]+]]: tensor<4x4xbf16>, %[[W:[a-z0-9]+]]: tensor<4x4xf32>, %[[S:[a-z0-9]+]]: f64
-func.func @half_matmul(%a: tensor<4x4xbf16>, %w: tensor<4x4xf32>, %s: f64, %f16: tensor<4x4xf16>) {
+func.func @half_matmul(%a: tensor<4x4xbf16>, %w: tensor<4x4xf32>, %s: f64, %f16: tensor<4x4xf16>, %factor: tensor<1x1xf32>) {
   // CHECK: kaon.matmul %[[A]], %[[A]] symmetric : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
   %0 = kaon.matmul %a, %a symmetric : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
   // CHECK: kaon.matmul %[[F:[a-z0-9]+]], %[[F]] beta %[[S]] %[[F]] : (tensor<4x4xf16>, tensor<4x4xf16>, tensor<4x4xf16>) -> tensor<4x4xf16>
   %1 = kaon.matmul %f16, %f16 beta %s %f16 : (tensor<4x4xf16>, tensor<4x4xf16>, tensor<4x4xf16>) -> tensor<4x4xf16>
   // CHECK: kaon.matmul %[[A]], %[[A]] alpha %[[S]] beta %[[S]] %[[A]] epilogue @epilogue(%[[W]] : tensor<4x4xf32>) scalars(%[[S]]) : (tensor<4x4xbf16>, tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xf32>
   %2 = kaon.matmul %a, %a alpha %s beta %s %a epilogue @epilogue(%w : tensor<4x4xf32>) scalars(%s)
+      : (tensor<4x4xbf16>, tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xf32>
+  // CHECK: kaon.matmul %[[A]], %[[A]] transpose_b symmetric factor %[[N:[a-z0-9]+]] : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  %3 = kaon.matmul %a, %a transpose_b symmetric factor %factor : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  // CHECK: kaon.matmul %[[A]], %[[A]] alpha %[[S]] beta %[[S]] %[[A]] factor %[[N]] epilogue @epilogue(%[[W]] : tensor<4x4xf32>) scalars(%[[S]]) :
+  %4 = kaon.matmul %a, %a alpha %s beta %s %a factor %factor epilogue @epilogue(%w : tensor<4x4xf32>) scalars(%s)
       : (tensor<4x4xbf16>, tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xf32>
   return
 }

@@ -138,3 +138,22 @@ func.func @run_time(%a: tensor<4x4xf64>, %s: f64, %t: f64) -> tensor<4x4xf64> {
   %r = arith.mulf %q, %ts : tensor<4x4xf64>
   return %r : tensor<4x4xf64>
 }
+
+// -----
+
+// A factor scales what is folded into the product with it: its own scaling, but
+// no addend.
+// CHECK-LABEL: func.func @factor
+// CHECK-SAME: %[[A:.*]]: tensor<4x4xbf16>, %[[F:.*]]: tensor<1x1xf32>, %[[S:.*]]: f64
+// CHECK-DAG: %[[P:.*]] = kaon.matmul %[[A]], %[[A]] alpha %{{.*}} factor %[[F]] :
+// CHECK-DAG: %[[Q:.*]] = kaon.matmul %[[A]], %[[A]] transpose_a factor %[[F]] :
+// CHECK: arith.addf %[[Q]], %[[A]]
+func.func @factor(%a: tensor<4x4xbf16>, %f: tensor<1x1xf32>, %s: f64) -> (tensor<4x4xbf16>, tensor<4x4xbf16>) {
+  %half = arith.truncf %s : f64 to bf16
+  %ss = tensor.splat %half : tensor<4x4xbf16>
+  %p = kaon.matmul %a, %a factor %f : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  %scaled = arith.mulf %ss, %p : tensor<4x4xbf16>
+  %q = kaon.matmul %a, %a transpose_a factor %f : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  %sum = arith.addf %q, %a : tensor<4x4xbf16>
+  return %scaled, %sum : tensor<4x4xbf16>, tensor<4x4xbf16>
+}

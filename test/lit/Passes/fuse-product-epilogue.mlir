@@ -248,3 +248,29 @@ func.func @wide(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<
   } -> tensor<4x4xf32>
   return %w1 : tensor<4x4xf32>
 }
+
+// -----
+
+// The epilogue gets what the factor has scaled.
+
+// CHECK-LABEL: func.func @factor
+// CHECK-SAME: %[[W:[a-z0-9]+]]: tensor<4x4xf32>
+// CHECK-SAME: %[[F:[a-z0-9]+]]: tensor<1x1xf32>
+// CHECK: kaon.matmul %{{.*}}, %{{.*}} factor %[[F]] epilogue @{{.*}}(%[[W]] : tensor<4x4xf32>) :
+func.func @factor(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xf32> {kaon.role = #kaon.role<grad>},
+                  %f: tensor<1x1xf32> {kaon.role = #kaon.role<state>}, %step: i64 {kaon.role = #kaon.role<step>})
+    -> (tensor<4x4xf32>, tensor<1x1xf32>) attributes {kaon.update} {
+  %x = kaon.kernel elementwise ins(%g : tensor<4x4xf32>) {
+  ^bb0(%0: tensor<4x4xf32>):
+    %1 = arith.truncf %0 : tensor<4x4xf32> to tensor<4x4xbf16>
+    kaon.yield %1 : tensor<4x4xbf16>
+  } -> tensor<4x4xbf16>
+  %p = kaon.matmul %x, %x factor %f : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  %w1 = kaon.kernel elementwise ins(%w, %p : tensor<4x4xf32>, tensor<4x4xbf16>) {
+  ^bb0(%0: tensor<4x4xf32>, %1: tensor<4x4xbf16>):
+    %2 = arith.extf %1 : tensor<4x4xbf16> to tensor<4x4xf32>
+    %3 = arith.subf %0, %2 : tensor<4x4xf32>
+    kaon.yield %3 : tensor<4x4xf32>
+  } -> tensor<4x4xf32>
+  return %w1, %f : tensor<4x4xf32>, tensor<1x1xf32>
+}

@@ -124,3 +124,15 @@ func.func @gram_and_addend(%x: tensor<4x6xf32>, %y: tensor<4x6xf32>, %s: f64) ->
   %r = kaon.matmul %p, %q : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
   return %r : tensor<4x4xf32>
 }
+
+// -----
+
+// A factor scales a polynomial, which stays one in the same matrix.
+// CHECK-LABEL: func.func @factor
+// CHECK: %[[A:.*]] = kaon.matmul %{{.*}} transpose_b symmetric factor
+// CHECK: kaon.matmul %[[A]], %[[A]] symmetric factor
+func.func @factor(%x: tensor<4x6xbf16>, %f: tensor<1x1xf32>) -> tensor<4x4xbf16> {
+  %a = kaon.matmul %x, %x transpose_b factor %f : (tensor<4x6xbf16>, tensor<4x6xbf16>) -> tensor<4x4xbf16>
+  %b = kaon.matmul %a, %a factor %f : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  return %b : tensor<4x4xbf16>
+}

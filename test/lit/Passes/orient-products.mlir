@@ -148,3 +148,16 @@ func.func @front_end_base(%x: tensor<4x6xf32>) -> tensor<6x4xf32> {
   %y = kaon.matmul %a, %t : (tensor<6x6xf32>, tensor<6x4xf32>) -> tensor<6x4xf32>
   return %y : tensor<6x4xf32>
 }
+
+// -----
+
+// What has a factor is left alone.
+// CHECK-LABEL: func.func @factor
+// CHECK-SAME: %[[X:.*]]: tensor<6x4xbf16>, %[[F:.*]]: tensor<1x1xf32>
+// CHECK-NEXT: %[[A:.*]] = kaon.matmul %[[X]], %[[X]] transpose_b factor %[[F]] : {{.*}} -> tensor<6x6xbf16>
+// CHECK-NEXT: kaon.matmul %[[A]], %[[X]] :
+func.func @factor(%x: tensor<6x4xbf16>, %f: tensor<1x1xf32>) -> tensor<6x4xbf16> {
+  %a = kaon.matmul %x, %x transpose_b factor %f : (tensor<6x4xbf16>, tensor<6x4xbf16>) -> tensor<6x6xbf16>
+  %y = kaon.matmul %a, %x : (tensor<6x6xbf16>, tensor<6x4xbf16>) -> tensor<6x4xbf16>
+  return %y : tensor<6x4xbf16>
+}
