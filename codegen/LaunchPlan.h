@@ -13,6 +13,8 @@
 
 #include "llvm/ADT/SmallVector.h"
 
+#include <optional>
+
 namespace kaon {
 
 /// The work of an op for one matrix.
@@ -28,6 +30,8 @@ struct LaunchPlan {
   int64_t items = 0;
   int64_t grain = 1;
   int64_t sharedBytes = 0;
+  /// The work of nearly all launches, where the op's own is that of a few.
+  std::optional<Work> expectedWork;
 };
 
 namespace cpu {

@@ -128,6 +128,7 @@ LogicalResult SequenceBuilder::addLaunch(Operation *op, ValueRange inputs,
   if (failed(planned) || failed(defineResults(op))) {
     return failure();
   }
+  work = planned->expectedWork.value_or(work);
   runtime::Launch launch;
   launch.kernel = getKernel(planned->kernel);
   launch.numInputs = static_cast<int32_t>(inputs.size());

@@ -131,6 +131,22 @@ mlir::Value getViewed(mlir::Value value);
 /// several times stores what it knows early: no later walk may load from there.
 bool mayOverwrite(mlir::OpOperand &operand, mlir::OpResult result);
 
+/// An argument that the only result of an elementwise kernel equals while a
+/// condition holds, which is the same for all elements.
+struct KeptArgument {
+  mlir::BlockArgument argument;
+  mlir::Value condition;
+};
+
+/// The argument that a kernel keeps: its result is a select by a condition that
+/// no matrix with more than one element takes part in, and the argument is what
+/// it selects first. None if the kernel is not like that.
+std::optional<KeptArgument> findKeptArgument(mlir::func::FuncOp kernel);
+
+/// The same for a planned launch whose result lies over what its kernel keeps,
+/// so that nothing is to be done while the condition holds.
+std::optional<KeptArgument> findArgumentKeptInPlace(LaunchOp op);
+
 /// An argument that an update replaces, and where it lives.
 struct UpdateTarget {
   mlir::BlockArgument argument;

@@ -7,6 +7,10 @@
 
 #include "dialect/Kaon.h"
 #include "dialect/RowPasses.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
+#include "llvm/ADT/SmallPtrSet.h"
 
 using namespace mlir;
 using namespace kaon;
@@ -90,6 +94,66 @@ bool kaon::mayOverwrite(OpOperand &operand, OpResult result) {
          llvm::count_if(op->getOperands(), [&](Value other) {
            return getViewed(other) == getViewed(operand.get());
          }) == 1;
+}
+
+/// Whether all that a value of a kernel is made of are host scalars, numbers
+/// and single elements.
+static bool isMadeOfSingles(Value value) {
+  SmallVector<Value> pending{value};
+  llvm::SmallPtrSet<Operation *, 8> seen;
+  while (!pending.empty()) {
+    Value next = pending.pop_back_val();
+    Operation *op = next.getDefiningOp();
+    if (op && !isa<tensor::DimOp>(op) && seen.insert(op).second) {
+      llvm::append_range(pending, op->getOperands());
+    }
+    auto type = dyn_cast<RankedTensorType>(next.getType());
+    if (!op && type && (!type.hasStaticShape() || type.getNumElements() != 1)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::optional<KeptArgument> kaon::findKeptArgument(func::FuncOp kernel) {
+  if (getKernelSchedule(kernel) != Schedule::Elementwise ||
+      kernel.getNumResults() != 1) {
+    return std::nullopt;
+  }
+  Operation *terminator = kernel.getBody().front().getTerminator();
+  auto select = terminator->getOperand(0).getDefiningOp<arith::SelectOp>();
+  auto argument =
+      select ? dyn_cast<BlockArgument>(select.getTrueValue()) : BlockArgument();
+  if (!argument || !isMadeOfSingles(select.getCondition())) {
+    return std::nullopt;
+  }
+  return KeptArgument{argument, select.getCondition()};
+}
+
+/// Where a result of a planned op lives; null for other values.
+static BufferAttr getBuffer(Value value) {
+  auto result = dyn_cast<OpResult>(value);
+  auto buffers = result ? result.getOwner()->getAttrOfType<ArrayAttr>(
+                              KaonDialect::getBuffersAttrName())
+                        : ArrayAttr();
+  if (!buffers || result.getResultNumber() >= buffers.size()) {
+    return {};
+  }
+  return dyn_cast<BufferAttr>(buffers[result.getResultNumber()]);
+}
+
+std::optional<KeptArgument> kaon::findArgumentKeptInPlace(LaunchOp op) {
+  func::FuncOp kernel = getKernel(op);
+  std::optional<KeptArgument> kept =
+      kernel ? findKeptArgument(kernel) : std::nullopt;
+  if (!kept) {
+    return std::nullopt;
+  }
+  Value operand = op->getOperand(kept->argument.getArgNumber());
+  BufferAttr buffer = getBuffer(op->getResult(0));
+  bool isInPlace = buffer && buffer == getBuffer(operand) &&
+                   operand.getType() == op->getResult(0).getType();
+  return isInPlace ? kept : std::nullopt;
 }
 
 SmallVector<UpdateTarget> kaon::getUpdateTargets(func::FuncOp update) {

@@ -328,8 +328,8 @@ ParseResult MethodOp::parse(OpAsmParser &parser, OperationState &result) {
   }
   std::optional<MethodKind> kind = symbolizeMethodKind(keyword);
   if (!kind) {
-    return parser.emitError(loc) << "expects constructor, call, pass, reduced "
-                                    "or finish, but got '"
+    return parser.emitError(loc) << "expects constructor, call, pass, reduced, "
+                                    "finish or keeps, but got '"
                                  << keyword << "'";
   }
   result.addAttribute(getKindAttrName(result.name),
@@ -380,6 +380,10 @@ LogicalResult MethodOp::verify() {
     if (!isa_and_present<KernelDialect>(op.getDialect())) {
       return op.emitOpError() << "expects ops of the kernel dialect only";
     }
+  }
+  if (getKind() == MethodKind::Keeps &&
+      getResultType() != IntegerType::get(getContext(), 1)) {
+    return emitOpError() << "expects keeps to have a result of i1";
   }
   return verifyNames(*this, body, getNames());
 }
@@ -465,6 +469,7 @@ LogicalResult RunOp::verify() {
   };
   switch (getDriver()) {
   case Driver::Elementwise:
+  case Driver::ElementwiseInPlace:
   case Driver::Columns:
     return expect(args.size() == 1 && isSymbol(0), "a class");
   case Driver::Rows:

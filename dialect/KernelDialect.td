@@ -156,7 +156,8 @@ def Kernel_MethodKind : Kernel_Enum<"MethodKind", "what the library calls a meth
     I32EnumAttrCase<"Call", 1, "call">,
     I32EnumAttrCase<"Pass", 2, "pass">,
     I32EnumAttrCase<"Reduced", 3, "reduced">,
-    I32EnumAttrCase<"Finish", 4, "finish">]>;
+    I32EnumAttrCase<"Finish", 4, "finish">,
+    I32EnumAttrCase<"Keeps", 5, "keeps">]>;
 def Kernel_MethodKindAttr : Kernel_EnumAttr<Kernel_MethodKind, "method_kind",
     "A constructor, `operator()`, or the method of that name.">;
 
@@ -203,9 +204,10 @@ def Kernel_Driver : Kernel_Enum<"Driver", "a driver of the device library", [
     I32EnumAttrCase<"Rows", 1, "rows">,
     I32EnumAttrCase<"Columns", 2, "columns">,
     I32EnumAttrCase<"Transpose", 3, "transpose">,
-    I32EnumAttrCase<"Product", 4, "product">]>;
+    I32EnumAttrCase<"Product", 4, "product">,
+    I32EnumAttrCase<"ElementwiseInPlace", 5, "elementwise_in_place">]>;
 def Kernel_DriverAttr : Kernel_EnumAttr<Kernel_Driver, "driver",
-    "`runElementwise`, `runRows`, `runColumns`, `runTranspose` or `runGemm`.">;
+    "`runElementwise`, `runRows`, `runColumns`, `runTranspose`, `runGemm` or `runElementwiseInPlace`.">;
 
 //===----------------------------------------------------------------------===//
 // What aliases stand for

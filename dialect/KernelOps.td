@@ -108,7 +108,7 @@ def Kernel_MethodOp : Kernel_Op<"method", [
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "`KAON_DEVICE void name(...) { ... }`";
   let description = [{
-    `call` and `finish` are `const`. The body ends with `kernel.return` exactly if
+    `call`, `finish` and `keeps` are `const`. The body ends with `kernel.return` exactly if
     there is a result. `names` are the names of the parameters; those of
     `!kernel.index` have none.
 
@@ -130,7 +130,8 @@ def Kernel_MethodOp : Kernel_Op<"method", [
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     bool isConst() {
-      return getKind() == MethodKind::Call || getKind() == MethodKind::Finish;
+      return getKind() == MethodKind::Call || getKind() == MethodKind::Finish ||
+             getKind() == MethodKind::Keeps;
     }
   }];
 }
@@ -169,7 +170,8 @@ def Kernel_RunOp : Kernel_Op<"run", [
     HasParent<"EntryOp">, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "`runRows<Step, 256, 4>(matrices, blocks, scalars);`";
   let description = [{
-    Template arguments: the class of an elementwise or columns kernel; class,
+    Template arguments: the class of an elementwise or columns kernel, which has the
+    method `keeps` if it is to run in place; class,
     threads and register groups of a rows kernel; the type of a transpose; main loop
     and epilogue of a product.
 

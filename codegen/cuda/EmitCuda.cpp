@@ -49,6 +49,9 @@ static void addKernel(ModuleOp module, LaunchOp op, const LaunchShape &shape) {
       clone->setAttr(streamingAttrName, b.getUnitAttr());
     }
   }
+  if (shape.isInPlace) {
+    clone->setAttr(inPlaceAttrName, UnitAttr::get(op.getContext()));
+  }
   module.push_back(clone);
 }
 

@@ -131,6 +131,10 @@ static std::optional<LaunchShape> getShape(LaunchOp op) {
     shape.schedule = runtime::Schedule::Elementwise;
     shape.grain = runtime::cudaElementwiseGrain;
     shape.items = runtime::ceilDiv(rows * columns, shape.grain);
+    shape.isInPlace = findArgumentKeptInPlace(op).has_value();
+    if (shape.isInPlace) {
+      shape.name += "_in_place";
+    }
     break;
   case Schedule::Rows:
     shape.schedule = runtime::Schedule::Rows;

@@ -54,6 +54,10 @@ struct LaunchShape {
   int64_t sharedBytes = 0;
   /// Of a kernel with the `rows` schedule.
   std::optional<RowShape> rows;
+  /// The result lies over the argument that an elementwise kernel keeps
+  /// (findArgumentKeptInPlace): blocks look whether it is kept before anything
+  /// else.
+  bool isInPlace = false;
 };
 
 /// The launch of a `kaon.launch`, a `kaon.matmul` or a `kaon.transpose` of a

@@ -116,6 +116,8 @@ private:
   }
   unsigned numOperands() { return numInputs + source.getNumResults(); }
   bool isRows() const { return schedule == Schedule::Rows; }
+  /// Whether the result lies over the argument that the kernel keeps.
+  bool isInPlace() const { return source->hasAttr(inPlaceAttrName); }
 
   //===--- declarations -----------------------------------------------------//
 
@@ -136,6 +138,7 @@ private:
 
   LogicalResult fillPass(unsigned index);
   LogicalResult fillFinish();
+  LogicalResult fillKeeps();
   /// Computes and assigns the fields that other methods read.
   LogicalResult fillStage(Scope &scope);
   /// Calls `visit` for the values that are fields, in the order of the kernel.
@@ -166,7 +169,7 @@ private:
   int64_t numKept = 0;
 
   kernel::ClassOp classOp;
-  Scope constructor, finish;
+  Scope constructor, finish, keeps;
   SmallVector<Scope, 2> passScopes;
   /// What follows each pass; no method where it has no reductions.
   SmallVector<Scope, 2> reducedScopes;
@@ -205,6 +208,12 @@ LogicalResult FusedLowering::verify() {
                << "expects " << name << " on a kernel of rows";
       }
     }
+  }
+  if (isInPlace() && !findKeptArgument(source)) {
+    return source.emitOpError()
+           << "expects the result of a kernel with " << inPlaceAttrName
+           << " to be a select between an argument and something else, by what "
+              "is the same for all elements";
   }
   return success();
 }
@@ -348,6 +357,10 @@ void FusedLowering::declareClass() {
         context, FlatSymbolRefAttr::get(context, "List"));
     passScopes.push_back(
         {createMethod(kernel::MethodKind::Call, {element}, {"element"}), -1});
+    if (isInPlace()) {
+      keeps = {createMethod(kernel::MethodKind::Keeps, {}, {}), -1};
+      keeps.method.setResultType(b.getI1Type());
+    }
     return;
   }
 
@@ -439,6 +452,8 @@ void FusedLowering::createKernelEntry() {
     driver = kernel::Driver::Rows;
   } else if (schedule == Schedule::Columns) {
     driver = kernel::Driver::Columns;
+  } else if (isInPlace()) {
+    driver = kernel::Driver::ElementwiseInPlace;
   }
   createMatrixEntry(b, source.getLoc(), source.getName(), bounds, numOperands(),
                     driver, args);
@@ -643,6 +658,16 @@ LogicalResult FusedLowering::fillFinish() {
   return success();
 }
 
+LogicalResult FusedLowering::fillKeeps() {
+  b.setInsertionPointToEnd(&keeps.method.getBody().front());
+  Value condition = use(findKeptArgument(source)->condition, keeps);
+  if (!condition) {
+    return failure();
+  }
+  kernel::ReturnOp::create(b, condition.getLoc(), condition);
+  return success();
+}
+
 void FusedLowering::forEachField(function_ref<void(Value)> visit) {
   auto visitField = [&](Value value) {
     if (fields.contains(value)) {
@@ -708,7 +733,8 @@ LogicalResult FusedLowering::run() {
       return failure();
     }
   }
-  if (!isElementwise && failed(fillFinish())) {
+  if ((!isElementwise && failed(fillFinish())) ||
+      (isInPlace() && failed(fillKeeps()))) {
     return failure();
   }
   // Later stages ask earlier ones for fields.

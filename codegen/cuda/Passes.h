@@ -15,6 +15,10 @@ inline constexpr llvm::StringLiteral registerGroupsAttrName =
     "kernel.register_groups";
 inline constexpr llvm::StringLiteral streamingAttrName = "kernel.streaming";
 
+/// What a function of the `elementwise` schedule says of a kernel whose result
+/// lies over the argument that it keeps (findKeptArgument).
+inline constexpr llvm::StringLiteral inPlaceAttrName = "kernel.in_place";
+
 #define GEN_PASS_DECL
 #include "codegen/cuda/Passes.h.inc"
 

@@ -13,7 +13,9 @@ def LowerToKernel : Pass<"kaon-lower-to-kernel", "::mlir::ModuleOp"> {
 
     * an outlined kernel (`kaon.kernel`). If its schedule is `rows`, it carries
       `kernel.threads`, `kernel.register_groups` and, if rows do not fit on the
-      chip, `kernel.streaming`;
+      chip, `kernel.streaming`. An elementwise one whose result is a select between
+      one of its arguments, which the result lies over, and something else, carries
+      `kernel.in_place`: its blocks end at once while the argument is kept;
     * a function that holds one `kaon.matmul` of half precision, with the function
       of its epilogue beside it if it has one;
     * a function that holds one `kaon.transpose`.

@@ -21,6 +21,19 @@ static LogicalResult verifyProduct(MatmulOp op) {
   return success();
 }
 
+/// The work of a launch that finds its result in place: it reads what its
+/// condition is made of, which are single elements.
+static Work getWorkIfKept(Operation *op) {
+  Work work;
+  for (Value operand : op->getOperands()) {
+    auto type = dyn_cast<RankedTensorType>(operand.getType());
+    if (type && type.getNumElements() == 1) {
+      work.bytes += getMatrixBytes(type);
+    }
+  }
+  return work;
+}
+
 FailureOr<LaunchPlan> cuda::planLaunch(Operation *op) {
   if (auto product = dyn_cast<MatmulOp>(op)) {
     if (failed(verifyProduct(product))) {
@@ -38,5 +51,8 @@ FailureOr<LaunchPlan> cuda::planLaunch(Operation *op) {
   plan.items = shape->items;
   plan.grain = shape->grain;
   plan.sharedBytes = shape->sharedBytes;
+  if (shape->isInPlace) {
+    plan.expectedWork = getWorkIfKept(op);
+  }
   return plan;
 }

@@ -293,7 +293,8 @@ static std::string spellTemplateArgument(Attribute argument) {
 
 static std::string spellRun(RunOp op) {
   static constexpr StringLiteral drivers[] = {
-      "runElementwise", "runRows", "runColumns", "runTranspose", "runGemm"};
+      "runElementwise", "runRows", "runColumns",
+      "runTranspose",   "runGemm", "runElementwiseInPlace"};
   std::string call = drivers[static_cast<int>(op.getDriver())].str() + "<";
   llvm::interleave(
       op.getTemplateArgs(),

@@ -134,7 +134,9 @@ Value Translator::translateLogic(Operation *op, ValueRange operands) {
 Value Translator::translate(Operation *op, ValueRange operands) {
   using kernel::Function;
   auto isHalfValue = [](Value value) { return isHalf(elementTypeOf(value)); };
-  if (!isa<arith::ExtFOp, arith::TruncFOp, arith::ConstantOp>(op) &&
+  // A choice is no arithmetic: f32 holds what it chooses between.
+  if (!isa<arith::ExtFOp, arith::TruncFOp, arith::ConstantOp, arith::SelectOp>(
+          op) &&
       (llvm::any_of(op->getOperands(), isHalfValue) ||
        llvm::any_of(op->getResults(), isHalfValue))) {
     op->emitOpError() << "expects operands and results of type f32 or f64: "

@@ -10,6 +10,7 @@
 #include "mutants/column_off_by_one/Columns.cuh"
 #include "mutants/columns_original/Columns.cuh"
 #include "mutants/element_too_many/Elementwise.cuh"
+#include "mutants/elementwise_original/Elementwise.cuh"
 #include "mutants/group_across_rows/Elementwise.cuh"
 #include "mutants/lane_left_out/Columns.cuh"
 #include "mutants/mirror_not_transposed/Gemm.cuh"
@@ -21,6 +22,7 @@
 #include "mutants/missing_pass_barrier/Rows.cuh"
 #include "mutants/missing_row_barrier/Rows.cuh"
 #include "mutants/missing_tile_barrier/Transpose.cuh"
+#include "mutants/never_kept/Elementwise.cuh"
 #include "mutants/one_tile/Transpose.cuh"
 #include "mutants/original/Gemm.cuh"
 #include "mutants/row_of_column_too_many/Columns.cuh"
@@ -210,6 +212,57 @@ TEST(MutantTest, ElementTooMany) {
   EXPECT_NONFATAL_FAILURE(negateOneTooMany(),
                           "a kernel wrote outside of an array");
 #endif
+}
+
+namespace {
+
+/// Zeros, unless the matrix is kept.
+struct ZeroUnlessKept {
+  using List =
+      device::Operands<device::Operand<float, device::Access::update>,
+                       device::Operand<float, device::Access::uniform>>;
+  ZeroUnlessKept(const double *, const device::Matrix<2> &matrix)
+      : isKept(device::loadScalar<float>(matrix, 1) == 1) {}
+  void operator()(device::Element<List> &element) const {
+    device::get<0>(element) = 0;
+  }
+  bool keeps() const { return isKept; }
+  bool isKept;
+};
+
+/// Elements that are zero after one matrix was kept and another was not.
+std::array<size_t, 2> countZeros(test::MatrixTables<2>::Kernel kernel) {
+  constexpr size_t rows = 3, columns = 5;
+  auto ones = [] {
+    return test::DeviceArray<float>(rows * columns).fill([] { return 1; });
+  };
+  auto kept = ones(), changed = ones();
+  auto one = test::deviceArray<float>({1}), two = test::deviceArray<float>({2});
+  test::MatrixTables<2> tables;
+  tables.add(rows, columns, {{kept, columns}, {one, 0}});
+  tables.add(rows, columns, {{changed, columns}, {two, 0}});
+  tables.run(kernel, tables.chunkBlocks(), 256, 0, {});
+  auto count = [](const test::DeviceArray<float> &array) {
+    size_t zeros = 0;
+    for (size_t i = 0; i < array.size(); ++i) {
+      zeros += array[i] == 0;
+    }
+    return zeros;
+  };
+  return {count(kept), count(changed)};
+}
+
+} // namespace
+
+TEST(MutantTest, NeverKept) {
+  using Counts = std::array<size_t, 2>;
+  EXPECT_EQ(
+      countZeros(
+          device_elementwise_original::runElementwiseInPlace<ZeroUnlessKept>),
+      (Counts{0, 15}));
+  EXPECT_EQ(
+      countZeros(device_never_kept::runElementwiseInPlace<ZeroUnlessKept>),
+      (Counts{15, 15}));
 }
 
 TEST(MutantTest, GroupAcrossRows) {

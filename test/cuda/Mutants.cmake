@@ -126,6 +126,9 @@ kaon_add_mutant(element_too_many FILES Elementwise.cuh
 kaon_add_mutant(group_across_rows FILES Elementwise.cuh
   FROM "% groups.ofRow) * groupSize;\n      rest = groups.rowSize - start;"
   TO "% groups.ofRow) * groupSize;\n      rest = groupSize;")
+kaon_add_mutant(never_kept FILES Elementwise.cuh
+  FROM "if (function.keeps())"
+  TO "if (false)")
 
 kaon_add_mutant(rows_original FILES Rows.cuh
   FROM "//===-- Rows.cuh"

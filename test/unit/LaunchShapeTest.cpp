@@ -11,6 +11,8 @@
 #include "dialect/RowPasses.h"
 #include "mlir/Parser/Parser.h"
 
+#include "llvm/Support/FormatVariadic.h"
+
 #include <gtest/gtest.h>
 
 using namespace kaon;
@@ -346,6 +348,47 @@ func.func @f(%x: tensor<300x1xf32>) -> tensor<1x300xf32> {
   %y = kaon.transpose %x : tensor<300x1xf32> -> tensor<1x300xf32>
   return %y : tensor<1x300xf32>
 })"));
+}
+
+TEST(LaunchShapeTest, LooksBeforeItRunsInPlace) {
+  // The second kernel keeps what the first has stored, wherever it stores.
+  auto shapeOf = [](int offset, const char *condition) {
+    std::string text = llvm::formatv(R"(
+module attributes {{kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 166912>} {{
+func.func private @kernel_a(%g: tensor<?x?xf32>) -> tensor<?x?xf32> attributes {{kaon.kernel = #kaon.schedule<elementwise>} {{
+  %0 = arith.negf %g : tensor<?x?xf32>
+  return %0 : tensor<?x?xf32>
+}
+func.func private @kernel_b(%h: tensor<?x?xf32>, %g: tensor<?x?xf32>, %n: tensor<1x1xf32>) -> tensor<?x?xf32>
+    attributes {{kaon.kernel = #kaon.schedule<elementwise>} {{
+  %ns = kaon.broadcast %n : tensor<1x1xf32> to tensor<?x?xf32>
+  %c = arith.cmpf oeq, {1}, %ns : tensor<?x?xf32>
+  %p = arith.mulf %ns, %g : tensor<?x?xf32>
+  %0 = arith.select %c, %h, %p : tensor<?x?xi1>, tensor<?x?xf32>
+  return %0 : tensor<?x?xf32>
+}
+func.func @f(%g: tensor<300x70xf32>, %n: tensor<1x1xf32>) -> tensor<300x70xf32> {{
+  %h = kaon.launch @kernel_a ins(%g : tensor<300x70xf32>) {{kaon.buffers = [#kaon.buffer<workspace, 0>]} -> tensor<300x70xf32>
+  %y = kaon.launch @kernel_b ins(%h, %g, %n : tensor<300x70xf32>, tensor<300x70xf32>, tensor<1x1xf32>)
+      {{kaon.buffers = [#kaon.buffer<workspace, {0}>]} -> tensor<300x70xf32>
+  return %y : tensor<300x70xf32>
+}
+})",
+                                     offset, condition);
+    Parsed parsed(text);
+    LaunchOp last;
+    parsed.function("f").walk([&](LaunchOp op) { last = op; });
+    return *getLaunchShape(last);
+  };
+  LaunchShape inPlace = shapeOf(0, "%ns");
+  EXPECT_TRUE(inPlace.isInPlace);
+  EXPECT_EQ(inPlace.name, "kernel_b_in_place");
+  EXPECT_EQ(inPlace.schedule, runtime::Schedule::Elementwise);
+  // Elsewhere, or by a condition that is not the same for all elements.
+  for (const LaunchShape &other : {shapeOf(84224, "%ns"), shapeOf(0, "%g")}) {
+    EXPECT_FALSE(other.isInPlace);
+    EXPECT_EQ(other.name, "kernel_b");
+  }
 }
 
 TEST(LaunchShapeTest, NamesProductsByWhatTheyDo) {

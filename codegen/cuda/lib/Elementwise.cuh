@@ -95,22 +95,50 @@ KAON_DEVICE void forEachGroupOfChunk(const Matrix<List::count> &matrix,
   }
 }
 
-/// Applies Function to chunk `first` of block `blocks[block]`; one block of
-/// elementwiseThreads threads per chunk.
+/// Applies a function to chunk `index` of a matrix.
 template <typename Function>
-KAON_DEVICE void runElementwise(const Matrix<Function::List::count> *matrices,
-                                const Block *blocks, const double *scalars) {
+KAON_DEVICE void applyToChunk(const Function &function,
+                              const Matrix<Function::List::count> &matrix,
+                              u32 index) {
   using List = typename Function::List;
-  Block block = blocks[blockIndex()];
-  Matrix<List::count> matrix = matrices[block.matrix];
-  Function function(scalars + matrix.firstScalar, matrix);
   forEachGroupOfChunk<List>(
-      matrix, block.first,
+      matrix, index,
       [&](void *const(&pointers)[List::count], i64 start, int size) {
         List::transform(
             pointers, start, size,
             [&](int, Element<List> &element) { function(element); });
       });
+}
+
+/// Applies Function to chunk `first` of block `blocks[block]`; one block of
+/// elementwiseThreads threads per chunk.
+template <typename Function>
+KAON_DEVICE void runElementwise(const Matrix<Function::List::count> *matrices,
+                                const Block *blocks, const double *scalars) {
+  Block block = blocks[blockIndex()];
+  Matrix<Function::List::count> matrix = matrices[block.matrix];
+  Function function(scalars + matrix.firstScalar, matrix);
+  applyToChunk(function, matrix, block.first);
+}
+
+/// The same for a function whose only result lies over an operand, and which
+/// has a method that says whether the result is that operand, for all elements
+/// of the matrix alike:
+///
+///     KAON_DEVICE bool keeps() const;
+///
+/// Nothing of such a matrix is read or written but what the constructor reads.
+template <typename Function>
+KAON_DEVICE void
+runElementwiseInPlace(const Matrix<Function::List::count> *matrices,
+                      const Block *blocks, const double *scalars) {
+  Block block = blocks[blockIndex()];
+  Matrix<Function::List::count> matrix = matrices[block.matrix];
+  Function function(scalars + matrix.firstScalar, matrix);
+  if (function.keeps()) {
+    return;
+  }
+  applyToChunk(function, matrix, block.first);
 }
 
 } // namespace kaon::device

@@ -48,6 +48,16 @@ func.func private @k(%x: tensor<1x2xf32>) -> tensor<1x2xf32>
 
 // -----
 
+// expected-error @below {{expects the result of a kernel with kernel.in_place to be a select between an argument and something else, by what is the same for all elements}}
+func.func private @k(%x: tensor<?x?xf32>, %y: tensor<?x?xf32>) -> tensor<?x?xf32>
+    attributes {kaon.kernel = #kaon.schedule<elementwise>, kernel.in_place} {
+  %larger = arith.cmpf ogt, %x, %y : tensor<?x?xf32>
+  %0 = arith.select %larger, %x, %y : tensor<?x?xi1>, tensor<?x?xf32>
+  return %0 : tensor<?x?xf32>
+}
+
+// -----
+
 // expected-error @below {{expects kernel.threads on a kernel of rows}}
 func.func private @k(%x: tensor<?x?xf32>) -> tensor<?x1xf32>
     attributes {kaon.kernel = #kaon.schedule<rows>} {

@@ -54,8 +54,16 @@ kernel.alias @Apply = #kernel.apply_tile<type = bf16, parameter = f32, addend = 
 // -----
 
 kernel.class @Step {
-  // expected-error @below {{expects constructor, call, pass, reduced or finish, but got 'start'}}
+  // expected-error @below {{expects constructor, call, pass, reduced, finish or keeps, but got 'start'}}
   kernel.method start() {
+  }
+}
+
+// -----
+
+kernel.class @Function {
+  // expected-error @below {{expects keeps to have a result of i1}}
+  kernel.method keeps() {
   }
 }
 
