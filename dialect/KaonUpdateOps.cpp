@@ -157,6 +157,10 @@ void BroadcastOp::getAsmResultNames(OpAsmSetValueNameFn setName) {
   setName(getResult(), "broadcast");
 }
 
+void MaterializeOp::getAsmResultNames(OpAsmSetValueNameFn setName) {
+  setName(getResult(), "stored");
+}
+
 void TransposeOp::getAsmResultNames(OpAsmSetValueNameFn setName) {
   setName(getResult(), "transposed");
 }

@@ -215,6 +215,26 @@ def Kaon_BroadcastOp : Kaon_MathOp<"broadcast"> {
   let hasCanonicalizer = 1;
 }
 
+def Kaon_MaterializeOp : Kaon_MathOp<"materialize", [AllTypesMatch<["input", "result"]>]> {
+  let summary = "Keep a matrix in memory";
+  let description = [{
+    The matrix itself. Where kernels are formed, it is stored by the first kernel that
+    can compute it, and later ones load it, which otherwise might compute it again from
+    what it is made of.
+
+    Numerics: exact.
+
+    Example:
+
+    ```mlir
+    %h = kaon.materialize %x : tensor<4x6xbf16>
+    ```
+  }];
+  let arguments = (ins Arg<Kaon_StorageMatrix, "The matrix.">:$input);
+  let results = (outs Res<Kaon_StorageMatrix, "The matrix.">:$result);
+  let assemblyFormat = "$input attr-dict `:` type($input)";
+}
+
 def Kaon_TransposeOp : Kaon_MathOp<"transpose", [InferTypeOpAdaptor], Kaon_PureUntilPlanned> {
   let summary = "Transpose a matrix";
   let description = [{

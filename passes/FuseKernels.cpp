@@ -189,7 +189,8 @@ struct PlannedKernel {
 /// Decides what is stored, and in which kernel each stored value is computed.
 class FusionPlan {
 public:
-  explicit FusionPlan(func::FuncOp update);
+  /// `materialized` are values that are to be stored.
+  FusionPlan(func::FuncOp update, ArrayRef<Value> materialized);
 
   /// Kernels, in order of stage.
   ArrayRef<PlannedKernel> getKernels() const { return kernels; }
@@ -229,7 +230,7 @@ private:
   /// First stage whose kernels and products can read a value from memory.
   unsigned getLoadStage(Value value) const;
 
-  void collectRoots();
+  void collectRoots(ArrayRef<Value> materialized);
   /// Each of these reports whether it made further roots; all start over then.
   bool assignStages();
   bool assignStage(Operation *op);
@@ -238,6 +239,11 @@ private:
   bool storeWhatIsDearToRecompute();
   Cone findCone(Value root, unsigned stage, Shape domain) const;
   bool store(Value value) { return roots.insert(value).second; }
+  /// Stores a value for an op of a later kernel, whatever others do with it.
+  bool loadFor(Operation *op, Value value) {
+    bool isNew = loadedBy.insert({op, value}).second;
+    return store(value) || isNew;
+  }
   /// Stores a value, and does not let the kernel that computes it use it.
   bool cut(Value value) {
     bool isNew = cuts.insert(value).second;
@@ -249,6 +255,7 @@ private:
   SmallVector<Operation *> ops;
   // Sets and maps below are looked up only, never iterated.
   DenseSet<Value> roots, cuts;
+  DenseSet<std::pair<Operation *, Value>> loadedBy;
   DenseMap<Value, Node> nodes;
   DenseMap<Operation *, unsigned> barrierStages;
   DenseMap<Value, unsigned> kernelOf;
@@ -259,16 +266,17 @@ private:
 
 } // namespace
 
-FusionPlan::FusionPlan(func::FuncOp update) : update(update) {
+FusionPlan::FusionPlan(func::FuncOp update, ArrayRef<Value> materialized)
+    : update(update) {
   for (Operation &op : update.getBody().front()) {
     if (classify(&op) == OpClass::Fusible) {
       ops.push_back(&op);
     }
   }
-  collectRoots();
-  // Every round but the last makes a value a root or a cut, which it stays, so
-  // that there are at most two rounds per op; each is quadratic in the number
-  // of ops at worst.
+  collectRoots(materialized);
+  // Every round but the last makes a value a root or a cut, or has one of its
+  // uses load it, which stays so: there are at most two rounds per op and one
+  // per operand; each is quadratic in the number of ops at worst.
   do {
     while (assignStages()) {
     }
@@ -276,18 +284,20 @@ FusionPlan::FusionPlan(func::FuncOp update) : update(update) {
   } while (storeWhatShowsTheDomain() || storeWhatIsDearToRecompute());
 }
 
-void FusionPlan::collectRoots() {
+void FusionPlan::collectRoots(ArrayRef<Value> materialized) {
+  auto storeIfComputed = [&](Value value) {
+    Operation *producer = value.getDefiningOp();
+    if (producer && classify(producer) == OpClass::Fusible) {
+      store(value);
+    }
+  };
+  llvm::for_each(materialized, storeIfComputed);
   for (Operation &op : update.getBody().front()) {
     OpClass kind = classify(&op);
     if (kind != OpClass::Barrier && kind != OpClass::Return) {
       continue;
     }
-    for (Value operand : op.getOperands()) {
-      Operation *producer = operand.getDefiningOp();
-      if (producer && classify(producer) == OpClass::Fusible) {
-        store(operand);
-      }
-    }
+    llvm::for_each(op.getOperands(), storeIfComputed);
   }
 }
 
@@ -337,7 +347,8 @@ bool FusionPlan::assignStage(Operation *op) {
   Value result = op->getResult(0);
   Node found;
   for (Value operand : op->getOperands()) {
-    bool sameStage = isNode(operand) && !cuts.contains(operand);
+    bool sameStage = isNode(operand) && !cuts.contains(operand) &&
+                     !loadedBy.contains({op, operand});
     found.stage = std::max(found.stage, sameStage ? node(operand).stage
                                                   : getLoadStage(operand));
   }
@@ -365,7 +376,7 @@ bool FusionPlan::assignStage(Operation *op) {
     bool fits =
         reduce ? pinned == found.pinned : fitsInto(getShape(result), *pinned);
     if (!fits) {
-      return cut(operand);
+      return loadFor(op, operand);
     }
     if (found.pinned && pinned != found.pinned) {
       // Two different shapes meet: both sides end here.
@@ -756,7 +767,7 @@ struct FuseKernelsPass : kaon::impl::FuseKernelsPassBase<FuseKernelsPass> {
     }
     SmallVector<ReduceOp> whole;
     for (Operation &op : update.getBody().front()) {
-      if (classify(&op) == OpClass::Unsupported) {
+      if (classify(&op) == OpClass::Unsupported && !isa<MaterializeOp>(op)) {
         op.emitOpError()
             << "cannot be part of a kernel; kaon-expand-updates and "
                "kaon-split-phases come first";
@@ -773,7 +784,19 @@ struct FuseKernelsPass : kaon::impl::FuseKernelsPassBase<FuseKernelsPass> {
     eraseDeadOps(update);
     materializeViewedArguments(update);
     materializeMultipliedArguments(update);
-    build(update, FusionPlan(update));
+    SmallVector<Value> materialized = takeMaterialized(update);
+    build(update, FusionPlan(update, materialized));
+  }
+
+  /// Replaces what is to be stored by what it is.
+  static SmallVector<Value> takeMaterialized(func::FuncOp update) {
+    SmallVector<Value> values;
+    for (auto op : llvm::to_vector(update.getOps<MaterializeOp>())) {
+      values.push_back(op.getInput());
+      op.replaceAllUsesWith(op.getInput());
+      op.erase();
+    }
+    return values;
   }
 
   static void build(func::FuncOp update, const FusionPlan &plan) {

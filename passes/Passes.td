@@ -258,6 +258,68 @@ def NarrowProductsPass : Pass<"kaon-narrow-products", "::mlir::func::FuncOp"> {
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::tensor::TensorDialect"];
 }
 
+def FoldNormsPass : Pass<"kaon-fold-norms", "::mlir::func::FuncOp"> {
+  let summary = "Let products scale what was normalized (approximate)";
+  let description = [{
+    Dividing a matrix by its norm takes two passes over it: one for the norm, one to
+    divide and round for products. Where only `bf16` products read the quotient, they
+    can divide instead: the matrix is rounded in the pass that finds the norm, and each
+    product gets the number as its `factor`, squared if it multiplies the matrix with
+    itself. That is possible for a matrix that is multiplied (or divided) by a single
+    number which was measured on it, if each product that reads it is of the matrix with
+    itself, without an addend, or of it with something else, without an addend or with
+    the matrix as addend. All others are left alone, and so is a matrix of one row, whose
+    norm is known before the row leaves the chip.
+
+    Sums of products are taken in `f32`, where products of a matrix near 1e-30 vanish and
+    those of one near 1e30 overflow. So the matrix is multiplied by a power of two, the
+    rescue, first if its number is beyond `2^32` or below `2^-32`: by the one among
+    `2^-128`, `2^-64`, `2^64` and `2^128` for which the rest `number / rescue` is within
+    `2^-32` and `2^32`. These reach from `2^-160` to `2^160`; the norms of `f32` matrices
+    with `2^32` elements are between `2^-149` and `2^144`. The rescue is applied to the
+    matrix in `f32`, before it is rounded, where the normalized matrix would have been
+    computed; a power of two rounds like one. It is one for nearly all matrices, and then
+    the kernel of that select has nothing to do, because its result lies over what is kept
+    (`kaon.materialize` stores that in the first pass). A zero matrix, whose number is
+    zero, has the rescue one and stays zero.
+
+    With `x` the normalized matrix, products are of `y = x / rest`. If `x` has norm one or
+    less, sums of products with `y` are at most `2^64` (`y y^T`) or `2^32` times what
+    they multiply, and the square of the rest is at least `2^-64`: neither overflows
+    nor vanishes. Terms lose bits only below `2^-126`, which is below `2^-62` after scaling
+    (for `rest = 2^32`), far below half of the last digit of `bf16` in a result of norm one.
+
+    Only for `half = bf16`: `f16` has no range for a matrix that is not normalized, which
+    keeps its two passes. Every matrix is reported as a remark of category
+    `kaon-fold-norms`.
+
+    Example (`s` was measured on `u`):
+
+    ```mlir
+    %b = kaon.broadcast %s : tensor<1x1xf32> to tensor<4x6xf32>
+    %x = arith.mulf %u, %b : tensor<4x6xf32>
+    %h = arith.truncf %x : tensor<4x6xf32> to tensor<4x6xbf16>
+    %a = kaon.matmul %h, %h transpose_b symmetric : (tensor<4x6xbf16>, tensor<4x6xbf16>) -> tensor<4x4xbf16>
+    %y = kaon.matmul %a, %h : (tensor<4x4xbf16>, tensor<4x6xbf16>) -> tensor<4x6xbf16>
+    ```
+    becomes
+    ```mlir
+    // %rescue, %rest = %s / %rescue and %square = %rest * %rest, rounded to f32
+    %0 = arith.truncf %u : tensor<4x6xf32> to tensor<4x6xbf16>
+    %1 = kaon.materialize %0 : tensor<4x6xbf16>
+    // %isOne: whether %rescue is one; %2: %u times %rescue, rounded
+    %h = arith.select %isOne, %1, %2 : tensor<4x6xi1>, tensor<4x6xbf16>
+    %a = kaon.matmul %h, %h transpose_b symmetric factor %square : (tensor<4x6xbf16>, tensor<4x6xbf16>) -> tensor<4x4xbf16>
+    %y = kaon.matmul %a, %h factor %rest : (tensor<4x4xbf16>, tensor<4x6xbf16>) -> tensor<4x6xbf16>
+    ```
+
+    Numeric class: approximate. A matrix has the relative error of `bf16` before its
+    number is applied instead of after. Needs narrow products.
+  }];
+  let dependentDialects = ["::kaon::KaonDialect", "::mlir::arith::ArithDialect",
+                           "::mlir::math::MathDialect"];
+}
+
 def BucketPass : Pass<"kaon-bucket", "::mlir::ModuleOp"> {
   let summary = "Group the matrices that a step handles together (bitwise)";
   let description = [{

@@ -72,6 +72,8 @@ void addCudaSchedulePipeline(OpPassManager &pm,
   // Roundings that meet a widening of the same value go, and equal ones merge.
   pm.addNestedPass<func::FuncOp>(createCanonicalizerPass());
   pm.addNestedPass<func::FuncOp>(createCSEPass());
+  // All products that read a rounded matrix are known now.
+  pm.addNestedPass<func::FuncOp>(createFoldNormsPass());
   BucketPassOptions bucket;
   bucket.maxConcurrentBytes = options.maxConcurrentBytes;
   pm.addPass(createBucketPass(bucket));
@@ -113,7 +115,8 @@ void registerAllPasses() {
       "From updates to kernels of the CPU and their memory", addCpuPipeline);
   PassPipelineRegistration<CudaSchedulePipelineOptions>(
       "kaon-cuda-schedule-pipeline",
-      "Narrow products, bucket, fuse, outline and plan memory for a GPU",
+      "Narrow products, fold norms, bucket, fuse, outline and plan memory for "
+      "a GPU",
       addCudaSchedulePipeline);
   PassPipelineRegistration<CudaPipelineOptions>(
       "kaon-cuda-pipeline", "From updates to kernels of a GPU and their memory",

@@ -450,6 +450,11 @@ def _broadcast(frame: _Frame, op: OperationLike, operands: list[Value]) -> Seque
     return (np.broadcast_to(operands[0], frame.shape(op.result_types[0], op)),)
 
 
+@_handles("kaon.materialize")
+def _materialize(frame: _Frame, op: OperationLike, operands: list[Value]) -> Sequence[Value]:
+    return (operands[0],)
+
+
 @_handles("kaon.transpose")
 def _transpose(frame: _Frame, op: OperationLike, operands: list[Value]) -> Sequence[Value]:
     return (operands[0].T,)

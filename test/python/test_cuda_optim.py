@@ -91,18 +91,29 @@ def test_row_steps_have_the_bits_of_the_cpu(dtype: torch.dtype, scale: str) -> N
     assert_bitwise(actual, expected)
 
 
-def _newton_schulz(g: Tensor, rows: Any, norm_scale: float, storage: torch.dtype) -> Tensor:
-    """The iteration on ``g``, products in f64, with every result rounded to ``storage``."""
+def first_direction(gradient: Tensor, form: str = "lerp", momentum: float = 0.95) -> Tensor:
+    """What Muon orthogonalizes at its first step, when the momentum is zero, with the bits that it has."""
+    gained = gradient.float() if form == "heavy_ball" else (1 - momentum) * gradient.float()
+    return gained + momentum * gained
+
+
+def newton_schulz(u: Tensor, rows: Any, norm_scale: float, storage: torch.dtype) -> Tensor:
+    """The iteration on ``u``, products in f64, with every result rounded to ``storage``; ``u`` is rounded before it is
+    divided by its norm, but for float16, which would not hold it.
+
+    What roundings do to small singular values is up to their bits.
+    """
 
     def stored(value: Tensor) -> Tensor:
         return value.to(storage).double()
 
-    x = g.double() / (norm_scale * g.double().norm())
-    x = stored(x if g.shape[0] <= g.shape[1] else x.t())
+    norm = norm_scale * u.double().norm()
+    x = stored(u.double() / norm) if storage == torch.float16 else stored(u) / norm
+    x = x if u.shape[0] <= u.shape[1] else x.t()
     for a, b, c in rows:
         gram = stored(x @ x.t())
         x = stored(a * x + stored(b * gram + c * (gram @ gram)) @ x)
-    return x if g.shape[0] <= g.shape[1] else x.t()
+    return x if u.shape[0] <= u.shape[1] else x.t()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -135,8 +146,9 @@ def test_refreshes_are_as_near_as_products_of_a_type_can_be(
     for parameter, before in zip(params, start, strict=True):
         gradient = parameter.grad
         assert gradient is not None
-        exact = _newton_schulz(gradient, rows, norm_scale, torch.float64)
-        rounded = _newton_schulz(gradient, rows, norm_scale, half)
+        direction = first_direction(gradient, options.get("momentum_form", "lerp"))
+        exact = newton_schulz(direction, rows, norm_scale, torch.float64)
+        rounded = newton_schulz(direction, rows, norm_scale, half)
         storing = float(torch.finfo(dtype).eps) * float(before.norm() / exact.norm())
         error = relative_error(before - parameter.detach().double(), exact)
         assert error <= 2 * relative_error(rounded, exact) + storing
@@ -152,7 +164,7 @@ def test_products_of_float16_round_eight_times_as_finely() -> None:
         make = functools.partial(Muon, lr=1.0, weight_decay=0.0, adjust_lr_fn="none", product_dtype=half)
         with fake_gpu():
             train(make, params, 1)
-        exact = [_newton_schulz(p.grad, coefficients.KELLER_JORDAN.table(5), 1.0, torch.float64) for p in params]  # type: ignore[arg-type]
+        exact = [newton_schulz(p.grad, coefficients.KELLER_JORDAN.table(5), 1.0, torch.float64) for p in params]  # type: ignore[arg-type]
         errors[half] = [
             relative_error(old - new.detach().double(), wish)
             for old, new, wish in zip(before, params, exact, strict=True)
@@ -179,8 +191,9 @@ def test_long_matrices_iterate_on_the_gram_matrix(half: torch.dtype, whole: int,
         train(functools.partial(make, product_dtype=half), params, 1)
     gradient, rows = params[0].grad, coefficients.KELLER_JORDAN.table(5)
     assert gradient is not None
-    exact = _newton_schulz(gradient, rows, 1.0, torch.float64)
-    rounded = _newton_schulz(gradient, rows, 1.0, half)
+    direction = first_direction(gradient)
+    exact = newton_schulz(direction, rows, 1.0, torch.float64)
+    rounded = newton_schulz(direction, rows, 1.0, half)
     assert relative_error(before - params[0].detach().double(), exact) <= margin * relative_error(rounded, exact)
 
 

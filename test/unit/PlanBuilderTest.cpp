@@ -393,6 +393,74 @@ TEST(PlanBuilderTest, BuildsGroupsForCuda) {
             std::string::npos);
 }
 
+TEST(PlanBuilderTest, PlansFactorsAndWhatIsKeptInPlace) {
+  BuiltPlan built = build(R"(
+module attributes {kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 166912>} {
+func.func @u(%w: tensor<300x70xf32> {kaon.role = #kaon.role<param>, kaon.name = "w"},
+             %g: tensor<300x70xf32> {kaon.role = #kaon.role<grad>, kaon.name = "g"},
+             %s: tensor<1x1xf32> {kaon.role = #kaon.role<state>, kaon.name = "s"},
+             %step: i64 {kaon.role = #kaon.role<step>, kaon.name = "step"})
+    -> (tensor<300x70xf32>, tensor<1x1xf32>) attributes {kaon.update, kaon.workspace = 53760 : i64} {
+  %x = kaon.launch @kernel_a ins(%g : tensor<300x70xf32>) {kaon.buffers = [#kaon.buffer<workspace, 0>]} -> tensor<300x70xbf16>
+  %n = kaon.launch @kernel_n ins(%s : tensor<1x1xf32>) {kaon.buffers = [#kaon.buffer<workspace, 43264>]} -> tensor<1x1xf32>
+  %y = kaon.launch @kernel_k ins(%x, %g, %n : tensor<300x70xbf16>, tensor<300x70xf32>, tensor<1x1xf32>)
+      {kaon.buffers = [#kaon.buffer<workspace, 0>]} -> tensor<300x70xbf16>
+  %a = kaon.matmul %y, %y transpose_a symmetric factor %n {kaon.buffers = [#kaon.buffer<workspace, 43520>]}
+      : (tensor<300x70xbf16>, tensor<300x70xbf16>) -> tensor<70x70xbf16>
+  %w1 = kaon.matmul %y, %a factor %n epilogue @kernel_b(%w : tensor<300x70xf32>) {kaon.buffers = [#kaon.buffer<param, 0>]}
+      : (tensor<300x70xbf16>, tensor<70x70xbf16>) -> tensor<300x70xf32>
+  return %w1, %s : tensor<300x70xf32>, tensor<1x1xf32>
+}
+func.func private @kernel_a(%g: tensor<?x?xf32>) -> tensor<?x?xbf16> attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  %0 = arith.truncf %g : tensor<?x?xf32> to tensor<?x?xbf16>
+  return %0 : tensor<?x?xbf16>
+}
+func.func private @kernel_n(%s: tensor<1x1xf32>) -> tensor<1x1xf32> attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  return %s : tensor<1x1xf32>
+}
+func.func private @kernel_k(%x: tensor<?x?xbf16>, %g: tensor<?x?xf32>, %n: tensor<1x1xf32>) -> tensor<?x?xbf16>
+    attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  %ns = kaon.broadcast %n : tensor<1x1xf32> to tensor<?x?xf32>
+  %kept = arith.cmpf oge, %ns, %ns : tensor<?x?xf32>
+  %p = arith.mulf %ns, %g : tensor<?x?xf32>
+  %h = arith.truncf %p : tensor<?x?xf32> to tensor<?x?xbf16>
+  %0 = arith.select %kept, %x, %h : tensor<?x?xi1>, tensor<?x?xbf16>
+  return %0 : tensor<?x?xbf16>
+}
+func.func private @kernel_b(%p: tensor<?x?xbf16>, %w: tensor<?x?xf32>) -> tensor<?x?xf32>
+    attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  %0 = arith.extf %p : tensor<?x?xbf16> to tensor<?x?xf32>
+  %1 = arith.subf %w, %0 : tensor<?x?xf32>
+  return %1 : tensor<?x?xf32>
+}
+kaon.program @step {
+  kaon.parameter @u "a" scalars 0 phase 0
+  kaon.phase 0 {
+    kaon.bucket @u parameters [0] concurrent 1
+  }
+}
+}
+)");
+  ASSERT_EQ(built.error, "");
+  const runtime::StepPlan &plan = *built.plan;
+  const std::vector<runtime::Launch> &launches = plan.sequences[0].launches;
+  ASSERT_EQ(launches.size(), 5u);
+  // Nearly always, one number is read.
+  EXPECT_EQ(plan.kernels[launches[2].kernel].name, "kernel_k_in_place");
+  EXPECT_EQ(launches[2].bytes, 4);
+  EXPECT_EQ(launches[2].flops, 0);
+  for (size_t index : {3, 4}) {
+    const runtime::Launch &product = launches[index];
+    ASSERT_EQ(product.operands.size(), 4u);
+    EXPECT_EQ(product.numInputs, 3);
+    EXPECT_EQ(product.operands[2], launches[1].operands[1]);
+    EXPECT_EQ(runtime::ProductExtras::of(product.operands).factor, 2u);
+    EXPECT_EQ(product.scalars.size(), 1u);
+  }
+  EXPECT_EQ(launches[4].flops, 21000 * (2 * 70 + 1 + 1));
+  EXPECT_EQ(launches[4].bytes, 2 * (21000 + 4900) + 4 + 4 * 2 * 21000);
+}
+
 TEST(PlanBuilderTest, RefusesWhatCudaDoesNotRun) {
   EXPECT_EQ(
       cudaError("half = bf16", "half = f16"),

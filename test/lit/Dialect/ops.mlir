@@ -135,6 +135,14 @@ func.func @half_matmul(%a: tensor<4x4xbf16>, %w: tensor<4x4xf32>, %s: f64, %f16:
   return
 }
 
+// CHECK-LABEL: func.func @materialize
+// CHECK-SAME: %[[X:[a-z0-9]+]]: tensor<4x6xbf16>
+func.func @materialize(%x: tensor<4x6xbf16>) {
+  // CHECK: %stored = kaon.materialize %[[X]] : tensor<4x6xbf16>
+  %0 = kaon.materialize %x : tensor<4x6xbf16>
+  return
+}
+
 // CHECK-LABEL: func.func @apply
 // CHECK-SAME: %[[W:[a-z0-9]+]]: tensor<4x6xf32>, %[[U:[a-z0-9]+]]: tensor<4x6xf32>, %[[S:[a-z0-9]+]]: f64, %[[D:[a-z0-9]+]]: f64
 func.func @apply(%w: tensor<4x6xf32>, %u: tensor<4x6xf32>, %s: f64, %d: f64) {

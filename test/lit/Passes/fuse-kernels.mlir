@@ -234,3 +234,46 @@ func.func @not_an_update(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {
   %y = arith.negf %x : tensor<4x6xf32>
   return %y : tensor<4x6xf32>
 }
+
+// -----
+
+// What is materialized is stored with the row sums and loaded by the kernel that
+// needs them, which would otherwise compute it again.
+// CHECK-LABEL: func.func @materialize
+// CHECK: %[[K:.*]]:2 = kaon.kernel rows
+// CHECK: %[[H:.*]] = arith.negf
+// CHECK: kaon.yield %[[H]], %{{.*}} : tensor<4x6xf32>, tensor<4x1xf64>
+// CHECK-NOT: kaon.materialize
+// CHECK: kaon.kernel elementwise ins(%{{.*}}, %[[K]]#0 : tensor<1x1xf32>, tensor<4x6xf32>)
+func.func @materialize(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+                       %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
+  %h = arith.negf %g : tensor<4x6xf32>
+  %stored = kaon.materialize %h : tensor<4x6xf32>
+  %sum = kaon.reduce sum %g along all : tensor<4x6xf32> -> tensor<1x1xf32>
+  %sums = kaon.broadcast %sum : tensor<1x1xf32> to tensor<4x6xf32>
+  %w1 = arith.mulf %sums, %stored : tensor<4x6xf32>
+  return %w1 : tensor<4x6xf32>
+}
+
+// -----
+
+// A single value that a later kernel needs is stored, and used by those beside it
+// in the kernel that computes it: the sums are read once.
+// CHECK-LABEL: func.func @single
+// CHECK: kaon.kernel rows
+// CHECK: kaon.transpose
+// CHECK: %[[S:.*]]:2 = kaon.kernel rows ins(%{{.*}} : tensor<1x4xf64>)
+// CHECK: } -> tensor<1x1xf32>, tensor<1x1xf32>
+// CHECK-NEXT: kaon.kernel elementwise ins(%[[S]]#0,
+// CHECK-NOT: kaon.kernel
+// CHECK: return %{{.*}}, %[[S]]#1
+func.func @single(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+                  %s: tensor<1x1xf32> {kaon.role = #kaon.role<state>}, %step: i64 {kaon.role = #kaon.role<step>})
+    -> (tensor<4x6xf32>, tensor<1x1xf32>) attributes {kaon.update} {
+  %sum = kaon.reduce sum %g along all : tensor<4x6xf32> -> tensor<1x1xf32>
+  %size = math.absf %sum : tensor<1x1xf32>
+  %sizes = kaon.broadcast %size : tensor<1x1xf32> to tensor<4x6xf32>
+  %w1 = arith.mulf %sizes, %g : tensor<4x6xf32>
+  %ratio = arith.divf %sum, %size : tensor<1x1xf32>
+  return %w1, %ratio : tensor<4x6xf32>, tensor<1x1xf32>
+}

@@ -1,8 +1,9 @@
 // RUN: kaon-opt %s --kaon-cuda-pipeline | FileCheck %s
 
-// Muon for a GPU: one kernel makes the direction and its row sums, one adds them
-// up, one scales and rounds to bf16, products stay in bf16, and the last one
-// changes the parameter.
+// Muon for a GPU: one kernel makes the direction, rounds it to bf16 and sums its
+// rows, one adds them up to the norm, one has nothing to do unless the norm is
+// extreme, products stay in bf16 and divide by the norm, and the last one changes
+// the parameter.
 
 module attributes {kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 166912>} {
 
@@ -10,13 +11,13 @@ module attributes {kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 166
 // CHECK-SAME: %[[W:[a-z0-9]+]]: tensor<40x70xf32>
 // CHECK-SAME: %[[G:[a-z0-9]+]]: tensor<40x70xbf16>
 // CHECK-SAME: %[[M:[a-z0-9]+]]: tensor<40x70xf32>
-// CHECK: %[[U:.*]]:2 = kaon.launch @{{.*}} ins(%[[G]], %[[M]] : {{.*}} {kaon.buffers = [#kaon.buffer<state, 0>, #kaon.buffer<workspace, 0>]} -> tensor<40x70xf32>, tensor<40x1xf64>
+// CHECK: %[[U:.*]]:3 = kaon.launch @{{.*}} ins(%[[G]], %[[M]] : {{.*}} {kaon.buffers = [#kaon.buffer<state, 0>, #kaon.buffer<workspace, {{[0-9]+}}>, #kaon.buffer<workspace, [[AT:[0-9]+]]>]} -> tensor<40x70xf32>, tensor<40x1xf64>, tensor<40x70xbf16>
 // CHECK-NEXT: kaon.transpose %[[U]]#1
-// CHECK: %[[N:.*]] = kaon.launch @{{.*}} -> tensor<1x1xf64>
-// CHECK-NEXT: %[[X:.*]] = kaon.launch @{{.*}} ins(%[[G]], %[[U]]#0, %[[N]] : {{.*}} -> tensor<40x70xbf16>
-// CHECK-NEXT: %[[A:.*]] = kaon.matmul %[[X]], %[[X]] transpose_b symmetric
-// CHECK-NEXT: %[[B:.*]] = kaon.matmul %[[A]], %[[A]] symmetric alpha %{{.*}} beta %{{.*}} %[[A]]
-// CHECK-NEXT: %[[Y:.*]] = kaon.matmul %[[B]], %[[X]] beta %{{.*}} %[[X]]
+// CHECK: %[[N:.*]]:3 = kaon.launch @{{.*}} -> tensor<1x1xf64>, tensor<1x1xf32>, tensor<1x1xf32>
+// CHECK-NEXT: %[[X:.*]] = kaon.launch @{{.*}} ins(%[[G]], %[[U]]#0, %[[N]]#0, %[[U]]#2 : {{.*}} {kaon.buffers = [#kaon.buffer<workspace, [[AT]]>]} -> tensor<40x70xbf16>
+// CHECK-NEXT: %[[A:.*]] = kaon.matmul %[[X]], %[[X]] transpose_b symmetric factor %[[N]]#2
+// CHECK-NEXT: %[[B:.*]] = kaon.matmul %[[A]], %[[A]] symmetric alpha %{{.*}} beta %{{.*}} %[[A]] {
+// CHECK-NEXT: %[[Y:.*]] = kaon.matmul %[[B]], %[[X]] beta %{{.*}} %[[X]] factor %[[N]]#1
 // CHECK-SAME: -> tensor<40x70xbf16>
 // CHECK-NEXT: %[[C:.*]] = kaon.matmul %[[Y]], %[[Y]] transpose_b symmetric
 // CHECK-NEXT: %[[D:.*]] = kaon.matmul %[[C]], %[[C]] symmetric
