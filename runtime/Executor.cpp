@@ -10,6 +10,7 @@
 #include "runtime/Math.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -438,11 +439,25 @@ Result<int64_t> Executor::countNonFinite(const KaonBuffer *buffers) {
 }
 
 void Executor::evaluateScalars(const Phase &phase, const KaonStep &arguments) {
+  // Parameters of one age have the same values, each set for itself.
+  const Evaluation *last = nullptr;
+  auto equalsLast = [&](const Evaluation &evaluation) {
+    if (!last || last->sequence != evaluation.sequence) {
+      return false;
+    }
+    const KaonScalars &a = arguments.scalars[last->scalarSet];
+    const KaonScalars &b = arguments.scalars[evaluation.scalarSet];
+    return a.count == b.count &&
+           std::memcmp(a.values, b.values, a.count * sizeof(double)) == 0;
+  };
   for (const Evaluation &evaluation : phase.evaluations) {
     const Sequence &sequence = stepPlan.sequences[evaluation.sequence];
-    sequence.program.evaluate(arguments.step,
-                              arguments.scalars[evaluation.scalarSet].values,
-                              registers.data());
+    if (!equalsLast(evaluation)) {
+      sequence.program.evaluate(arguments.step,
+                                arguments.scalars[evaluation.scalarSet].values,
+                                registers.data());
+    }
+    last = &evaluation;
     double *scalars = launchScalars.data() + evaluation.firstScalar;
     for (const Launch &launch : sequence.launches) {
       for (int32_t source : launch.scalars) {

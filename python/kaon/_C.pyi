@@ -235,7 +235,7 @@ class StepInputs:
     """The addresses, strides and scalars of steps, and how the tensors were that they are of.
 
     A row is a parameter with its gradient and states. Keeps no tensor alive: they are handed in as entries,
-    ``(parameter, its states, whether they count updates, then name and tensor of each state)``.
+    ``(parameter, its states, the key of their count of updates or None, then key and tensor of each state)``.
     """
 
     def __init__(self, tensor_type: type, exchange: object | None) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kaon import driver, knobs
 from kaon.cache import open_cache
 from kaon.cuda_target import CudaTarget
-from kaon.target import product_dtypes
+from kaon.target import finite_checks, product_dtypes
 
 if TYPE_CHECKING:
     from kaon.compiler.update import Update
@@ -181,6 +181,11 @@ def describe_plan(plan: Mapping[str, Any]) -> Iterator[str]:
 
     A phase's line has the launches of the device in one step; on a GPU, those of a bucket may be shared with others.
     """
+    for name, check in finite_checks(plan).items():
+        yield (
+            f"{name}: {_launches(check.launches)}, {quantity(check.bytes, 'B')} read before every step, "
+            'unless nonfinite="propagate"'
+        )
     period = len(plan["phases"])
     described: dict[str, int] = {}
     for residue, groups in enumerate(plan["phases"]):

@@ -175,6 +175,32 @@ class Target(Protocol):
         ...
 
 
+_ELEMENT_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
+
+
+@dataclass(frozen=True)
+class FiniteCheck:
+    """What looking for gradients of one type that are not finite takes at every step: on the CPU a launch for each
+    matrix, on a GPU one for all."""
+
+    matrices: int
+    launches: int
+    bytes: int
+
+
+def finite_checks(plan: Mapping[str, Any]) -> dict[str, FiniteCheck]:
+    """The checks of a step plan (as JSON) by the names of their kernels, when every matrix has a gradient."""
+    sizes: dict[str, list[int]] = {}
+    for matrix in plan["parameters"]:
+        kind = matrix["gradType"]
+        sizes.setdefault(f"check_finite_{kind}", []).append(matrix["rows"] * matrix["cols"] * _ELEMENT_BYTES[kind])
+    together = plan["target"] == "cuda"
+    return {
+        name: FiniteCheck(len(taken), 1 if together else len(taken), sum(taken))
+        for name, taken in sorted(sizes.items())
+    }
+
+
 def lower(text: str, target: Target, files: StageFiles | None = None) -> Lowered:
     """Run every pass on the module ``text`` and build its plan. Compiles no kernel.
 

@@ -14,19 +14,11 @@
 #include <cstddef>
 #include <pybind11/stl.h>
 #include <unordered_map>
+#include <utility>
 
 namespace py = pybind11;
 using namespace kaon::runtime;
 using namespace kaon::python;
-
-static py::object intern(const char *name) {
-  auto object =
-      py::reinterpret_steal<py::object>(PyUnicode_InternFromString(name));
-  if (!object) {
-    throw py::error_already_set();
-  }
-  return object;
-}
 
 /// What a dict has under a key, borrowed; null where it has nothing.
 static PyObject *lookUp(PyObject *dict, PyObject *key) {
@@ -37,43 +29,37 @@ static PyObject *lookUp(PyObject *dict, PyObject *key) {
   return value;
 }
 
-static py::object getAttribute(PyObject *object, const py::object &name) {
-  auto value =
-      py::reinterpret_steal<py::object>(PyObject_GetAttr(object, name.ptr()));
-  if (!value) {
-    throw py::error_already_set();
+/// What a mapping has under a key; null where it has nothing.
+static py::object getItem(PyObject *mapping, PyObject *key) {
+  if (PyDict_Check(mapping)) {
+    return py::reinterpret_borrow<py::object>(lookUp(mapping, key));
   }
-  return value;
+  py::handle object(mapping);
+  return object.contains(py::handle(key)) ? py::object(object[key])
+                                          : py::object();
 }
 
-/// How often a parameter was updated, as its states say; null if they do not.
-static py::object countOf(PyObject *states, const py::object &name) {
-  if (PyDict_Check(states)) {
-    return py::reinterpret_borrow<py::object>(lookUp(states, name.ptr()));
-  }
-  py::handle mapping(states);
-  return mapping.contains(name) ? py::object(mapping[name]) : py::object();
-}
-
-/// A row as Python hands it in: (parameter, its states, whether it counts its
-/// updates, then name and tensor of each state).
+/// A row as Python hands it in: (parameter, its states, the key of their count
+/// or None, then key and tensor of each state).
 struct StepInputs::Entry {
-  py::tuple tuple;
-  PyObject *parameter = nullptr;
-  PyObject *states = nullptr;
-  bool counts = false;
+  PyObject *tuple;
+  PyObject *parameter;
+  PyObject *states;
+  PyObject *countKey;    // or None
+  py::object count = {}; // what is under the key, if it was looked up
 
-  PyObject *stateName(size_t state) const {
-    return PyTuple_GET_ITEM(tuple.ptr(), 3 + 2 * state);
+  bool counts() const { return countKey != Py_None; }
+  PyObject *stateKey(size_t state) const {
+    return PyTuple_GET_ITEM(tuple, 3 + 2 * state);
   }
   PyObject *stateTensor(size_t state) const {
-    return PyTuple_GET_ITEM(tuple.ptr(), 4 + 2 * state);
+    return PyTuple_GET_ITEM(tuple, 4 + 2 * state);
   }
 };
 
-StepInputs::StepInputs(TensorReader reader)
-    : reader(std::move(reader)), gradName(intern("grad")),
-      requiresGradName(intern("requires_grad")), stepName(intern("step")) {}
+StepInputs::StepInputs(const py::type &tensorType, const py::object &exchange)
+    : reader(tensorType, exchange), gradOf(tensorType, "grad"),
+      requiresGradOf(tensorType, "requires_grad") {}
 
 //===----------------------------------------------------------------------===//
 // Laying out
@@ -156,42 +142,51 @@ StepInputs::Entry StepInputs::readEntry(const Row &row, PyObject *entry) const {
                                  " for a row with ", row.states.size(),
                                  " states"));
   }
-  Entry read;
-  read.tuple = py::reinterpret_borrow<py::tuple>(entry);
-  read.parameter = PyTuple_GET_ITEM(entry, 0);
-  read.states = PyTuple_GET_ITEM(entry, 1);
-  read.counts = PyTuple_GET_ITEM(entry, 2) == Py_True;
-  return read;
+  return {entry, PyTuple_GET_ITEM(entry, 0), PyTuple_GET_ITEM(entry, 1),
+          PyTuple_GET_ITEM(entry, 2)};
 }
 
-std::vector<StepInputs::Entry>
-StepInputs::readEntries(const py::list &entries) const {
+StepInputs::Entry StepInputs::readEntry(size_t row,
+                                        const py::list &entries) const {
+  // Python code that ran meanwhile may have taken some away.
+  if (row >= entries.size()) {
+    throw py::value_error("entries: expects a list that stays as it is");
+  }
+  return readEntry(
+      rows[row], PyList_GET_ITEM(entries.ptr(), static_cast<Py_ssize_t>(row)));
+}
+
+void StepInputs::checkEntries(const py::list &entries) const {
   if (entries.size() != rows.size()) {
     throw py::value_error(concat("entries: expects one for each of ",
                                  rows.size(), " rows, but got ",
                                  entries.size()));
   }
-  std::vector<Entry> read;
-  read.reserve(rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
-    read.push_back(readEntry(
-        rows[i], PyList_GET_ITEM(entries.ptr(), static_cast<Py_ssize_t>(i))));
+    (void)readEntry(i, entries);
   }
-  return read;
 }
 
-bool StepInputs::hasGradient(const Entry &entry, py::object &gradient) const {
-  gradient = getAttribute(entry.parameter, gradName);
+bool StepInputs::hasGradient(const Entry &entry, py::object &gradient) {
+  gradient = gradOf(entry.parameter);
   return !gradient.is_none() &&
-         getAttribute(entry.parameter, requiresGradName).ptr() == Py_True;
+         requiresGradOf(entry.parameter).ptr() == Py_True;
 }
 
 //===----------------------------------------------------------------------===//
 // The optimizer's states
 //===----------------------------------------------------------------------===//
 
+/// Parameter and states of a row; the entries are known to be as they should.
+static std::pair<PyObject *, PyObject *> ownerAndStates(const py::list &entries,
+                                                        size_t row) {
+  PyObject *entry =
+      PyList_GET_ITEM(entries.ptr(), static_cast<Py_ssize_t>(row));
+  return {PyTuple_GET_ITEM(entry, 0), PyTuple_GET_ITEM(entry, 1)};
+}
+
 /// The dict is walked instead of asked: torch's tensors have a hash in Python.
-bool StepInputs::areStatesWhereTheyWere(const std::vector<Entry> &entries,
+bool StepInputs::areStatesWhereTheyWere(const py::list &entries,
                                         PyObject *states) const {
   if (rowAtPosition.empty() ||
       static_cast<size_t>(PyDict_GET_SIZE(states)) != rowAtPosition.size()) {
@@ -201,23 +196,22 @@ bool StepInputs::areStatesWhereTheyWere(const std::vector<Entry> &entries,
   PyObject *key = nullptr, *value = nullptr;
   for (size_t i = 0; PyDict_Next(states, &next, &key, &value); ++i) {
     int64_t row = rowAtPosition[i];
-    if (row >= 0 &&
-        (key != entries[row].parameter || value != entries[row].states)) {
+    if (row >= 0 && ownerAndStates(entries, static_cast<size_t>(row)) !=
+                        std::pair(key, value)) {
       return false;
     }
   }
   return true;
 }
 
-void StepInputs::findStates(const std::vector<Entry> &entries,
-                            PyObject *states) {
+void StepInputs::findStates(const py::list &entries, PyObject *states) {
   if (PyDict_Check(states) && areStatesWhereTheyWere(entries, states)) {
     return;
   }
   rowAtPosition.clear();
   std::unordered_map<PyObject *, size_t> rowOf;
   for (size_t i = 0; i < rows.size(); ++i) {
-    rowOf.emplace(entries[i].parameter, i);
+    rowOf.emplace(ownerAndStates(entries, i).first, i);
     rows[i].hasStates = false;
   }
   if (!PyDict_Check(states)) {
@@ -229,7 +223,8 @@ void StepInputs::findStates(const std::vector<Entry> &entries,
   PyObject *key = nullptr, *value = nullptr;
   while (PyDict_Next(states, &next, &key, &value)) {
     auto found = rowOf.find(key);
-    bool isRow = found != rowOf.end() && value == entries[found->second].states;
+    bool isRow = found != rowOf.end() &&
+                 value == ownerAndStates(entries, found->second).second;
     positions.push_back(isRow ? static_cast<int64_t>(found->second) : -1);
     if (isRow) {
       rows[found->second].hasStates = true;
@@ -242,18 +237,37 @@ void StepInputs::findStates(const std::vector<Entry> &entries,
   }
 }
 
-bool StepInputs::areStatesUnchanged(const Row &row, const Entry &entry) const {
+bool StepInputs::areStatesUnchanged(const Row &row, Entry &entry) {
   if (!row.hasStates || !PyDict_Check(entry.states)) {
     return false;
   }
+  // A dict with the same keys in the same order is walked through; whatever
+  // else it may be is asked.
+  size_t numFound = 0;
+  bool isAlike = true;
+  Py_ssize_t next = 0;
+  PyObject *key = nullptr, *value = nullptr;
+  while (isAlike && PyDict_Next(entry.states, &next, &key, &value)) {
+    if (key == entry.countKey) {
+      entry.count = py::reinterpret_borrow<py::object>(value);
+      continue;
+    }
+    isAlike = numFound < row.states.size() && key == entry.stateKey(numFound) &&
+              value == entry.stateTensor(numFound);
+    ++numFound;
+  }
+  isAlike = isAlike && numFound == row.states.size();
   for (size_t i = 0; i < row.states.size(); ++i) {
     PyObject *tensor = entry.stateTensor(i);
     uintptr_t data = 0;
-    if (lookUp(entry.states, entry.stateName(i)) != tensor ||
+    if ((!isAlike && lookUp(entry.states, entry.stateKey(i)) != tensor) ||
         reader.compare(tensor, row.states[i], data) !=
             TensorReader::Change::None) {
       return false;
     }
+  }
+  if (!entry.count && entry.counts()) {
+    entry.count = getItem(entry.states, entry.countKey);
   }
   return true;
 }
@@ -263,14 +277,13 @@ bool StepInputs::areStatesUnchanged(const Row &row, const Entry &entry) const {
 //===----------------------------------------------------------------------===//
 
 bool StepInputs::readCount(const Row &row, const Entry &entry) {
-  if (!entry.counts) {
+  if (!entry.counts()) {
     return true;
   }
-  py::object count = countOf(entry.states, stepName);
-  if (!count || !PyLong_CheckExact(count.ptr())) {
+  if (!entry.count || !PyLong_CheckExact(entry.count.ptr())) {
     return false;
   }
-  double number = PyLong_AsDouble(count.ptr());
+  double number = PyLong_AsDouble(entry.count.ptr());
   if (number == -1.0 && PyErr_Occurred()) {
     throw py::error_already_set();
   }
@@ -292,7 +305,7 @@ void StepInputs::shiftGradient(Row &row, uintptr_t data) {
   }
 }
 
-bool StepInputs::isUnchanged(Row &row, const Entry &entry) {
+bool StepInputs::isUnchanged(Row &row, Entry &entry) {
   py::object gradient;
   if (!hasGradient(entry, gradient)) {
     return row.isKnown && !row.isActive;
@@ -307,7 +320,7 @@ bool StepInputs::isUnchanged(Row &row, const Entry &entry) {
   TensorReader::Change change =
       reader.compare(gradient.ptr(), row.gradient, data);
   if (change == TensorReader::Change::Other ||
-      (row.isInPlace && reader.isNegated(gradient.ptr()))) {
+      (row.isInPlace && reader.isNegated(gradient.ptr(), row.gradient))) {
     return false;
   }
   if (change == TensorReader::Change::Moved) {
@@ -318,11 +331,16 @@ bool StepInputs::isUnchanged(Row &row, const Entry &entry) {
 
 std::vector<size_t> StepInputs::compare(const py::list &entries,
                                         const py::object &optimizerStates) {
-  std::vector<Entry> read = readEntries(entries);
-  findStates(read, optimizerStates.ptr());
+  checkEntries(entries);
+  findStates(entries, optimizerStates.ptr());
+  gradOf.forgetTypes();
+  requiresGradOf.forgetTypes();
+  reader.forgetTypes();
   std::vector<size_t> changed;
-  for (size_t i = 0; i < read.size(); ++i) {
-    if (!isUnchanged(rows[i], read[i])) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Entry entry = readEntry(i, entries);
+    auto held = py::reinterpret_borrow<py::object>(entry.tuple);
+    if (!isUnchanged(rows[i], entry)) {
       rows[i].isKnown = false; // until it is accepted
       changed.push_back(i);
     }
@@ -333,7 +351,10 @@ std::vector<size_t> StepInputs::compare(const py::list &entries,
 void StepInputs::accept(size_t row, const py::tuple &entry, bool inPlace) {
   Row &accepted = rowAt(row);
   Entry read = readEntry(accepted, entry.ptr());
-  py::object gradient = getAttribute(read.parameter, gradName);
+  py::object gradient = gradOf(read.parameter);
+  if (read.counts()) {
+    read.count = getItem(read.states, read.countKey);
+  }
   accepted.isActive = true;
   accepted.isInPlace = inPlace;
   accepted.isKnown = readCount(accepted, read) && PyDict_Check(read.states) &&
@@ -359,14 +380,15 @@ void StepInputs::clear(size_t row) {
 //===----------------------------------------------------------------------===//
 
 void StepInputs::countUpdates(const py::list &entries) const {
-  std::vector<Entry> read = readEntries(entries);
+  checkEntries(entries);
   py::int_ one(1);
   py::object before, after; // Most rows are of one age, and share the number.
-  for (size_t i = 0; i < read.size(); ++i) {
-    if (!rows[i].isActive || !read[i].counts) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Entry entry = readEntry(i, entries);
+    if (!rows[i].isActive || !entry.counts()) {
       continue;
     }
-    py::object count = countOf(read[i].states, stepName);
+    py::object count = getItem(entry.states, entry.countKey);
     if (!count) {
       throw py::key_error("step");
     }
@@ -374,7 +396,7 @@ void StepInputs::countUpdates(const py::list &entries) const {
       before = count;
       after = count + one;
     }
-    if (PyObject_SetItem(read[i].states, stepName.ptr(), after.ptr()) != 0) {
+    if (PyObject_SetItem(entry.states, entry.countKey, after.ptr()) != 0) {
       throw py::error_already_set();
     }
   }
@@ -419,10 +441,9 @@ static bool hasSameObjects(const py::object &sequence,
 
 /// Whether any of the tensors has a gradient and requires one.
 static bool anyToUpdate(const py::tuple &tensors) {
-  py::object requiresGrad = intern("requires_grad"), grad = intern("grad");
-  return std::ranges::any_of(tensors, [&](py::handle tensor) {
-    return getAttribute(tensor.ptr(), requiresGrad).ptr() == Py_True &&
-           !getAttribute(tensor.ptr(), grad).is_none();
+  return std::ranges::any_of(tensors, [](py::handle tensor) {
+    return tensor.attr("requires_grad").ptr() == Py_True &&
+           !tensor.attr("grad").is_none();
   });
 }
 
@@ -452,8 +473,7 @@ void kaon::python::bindStepInputs(py::module_ &m) {
       "that they are of. A row is a parameter with its gradient and states. "
       "Keeps no tensor alive.")
       .def(py::init([](const py::type &tensorType, const py::object &exchange) {
-             return std::make_unique<StepInputs>(
-                 TensorReader(tensorType, exchange));
+             return std::make_unique<StepInputs>(tensorType, exchange);
            }),
            py::arg("tensor_type"), py::arg("exchange"),
            "`tensor_type` is torch.Tensor, `exchange` its "
@@ -477,8 +497,9 @@ void kaon::python::bindStepInputs(py::module_ &m) {
            py::arg("states"),
            "Compares every row with what it was, and returns the numbers of "
            "those that have to be looked at. `entries` has, for each row, a "
-           "tuple (parameter, its states, whether they count updates, then "
-           "name and tensor of each state), `states` is the optimizer's.")
+           "tuple (parameter, its states, the key of their count of updates or "
+           "None, then key and tensor of each state), `states` is the "
+           "optimizer's.")
       .def("accept", &StepInputs::accept, py::arg("row"), py::arg("entry"),
            py::arg("in_place"),
            "Takes a row with a gradient for what it is now. `in_place`: "

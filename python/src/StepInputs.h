@@ -27,7 +27,8 @@ namespace kaon::python {
 
 class StepInputs {
 public:
-  explicit StepInputs(TensorReader reader);
+  StepInputs(const pybind11::type &tensorType,
+             const pybind11::object &exchange);
 
   bool usesExchange() const { return reader.usesExchange(); }
 
@@ -85,19 +86,20 @@ private:
   struct Entry;
 
   Row &rowAt(size_t row);
-  bool isUnchanged(Row &row, const Entry &entry);
-  bool areStatesUnchanged(const Row &row, const Entry &entry) const;
+  bool isUnchanged(Row &row, Entry &entry);
+  bool areStatesUnchanged(const Row &row, Entry &entry);
   bool readCount(const Row &row, const Entry &entry);
-  bool hasGradient(const Entry &entry, pybind11::object &gradient) const;
+  bool hasGradient(const Entry &entry, pybind11::object &gradient);
   void shiftGradient(Row &row, uintptr_t data);
-  void findStates(const std::vector<Entry> &entries, PyObject *states);
-  bool areStatesWhereTheyWere(const std::vector<Entry> &entries,
+  void findStates(const pybind11::list &entries, PyObject *states);
+  bool areStatesWhereTheyWere(const pybind11::list &entries,
                               PyObject *states) const;
-  std::vector<Entry> readEntries(const pybind11::list &entries) const;
+  void checkEntries(const pybind11::list &entries) const;
+  Entry readEntry(size_t row, const pybind11::list &entries) const;
   Entry readEntry(const Row &row, PyObject *entry) const;
 
   TensorReader reader;
-  pybind11::object gradName, requiresGradName, stepName; // interned
+  TensorAttribute gradOf, requiresGradOf;
   std::deque<Row> rows; // which stay where they are
   std::vector<KaonBuffer> buffers;
   std::vector<double> scalars;

@@ -7,6 +7,8 @@
 #include "python/src/TensorReader.h"
 
 #include <algorithm>
+#include <pybind11/stl.h>
+#include <utility>
 
 namespace py = pybind11;
 using namespace kaon::python;
@@ -27,10 +29,37 @@ static const dlpack::Exchange *findExchange(const py::object &exchange) {
 
 TensorReader::TensorReader(const py::type &tensorType,
                            const py::object &exchange)
-    : type(tensorType), isNegative(tensorType.attr("is_neg")) {
+    : type(tensorType), isNegative(tensorType.attr("is_neg")),
+      dataPtr(tensorType.attr("data_ptr")), stride(tensorType.attr("stride")),
+      attributes{TensorAttribute(tensorType, "layout"),
+                 TensorAttribute(tensorType, "dtype"),
+                 TensorAttribute(tensorType, "device"),
+                 TensorAttribute(tensorType, "shape")} {
   if (const dlpack::Exchange *found = findExchange(exchange)) {
     describe = found->describe;
   }
+}
+
+TensorAttribute::TensorAttribute(const py::type &tensorType, const char *name)
+    : name(py::reinterpret_steal<py::object>(PyUnicode_InternFromString(name))),
+      descriptor(tensorType.attr(name)) {}
+
+py::object TensorAttribute::operator()(PyObject *object) {
+  PyTypeObject *type = Py_TYPE(object);
+  descrgetfunc get = Py_TYPE(descriptor.ptr())->tp_descr_get;
+  if (type != known && get) {
+    py::object found =
+        py::handle(reinterpret_cast<PyObject *>(type)).attr(name);
+    known = found.is(descriptor) ? type : nullptr;
+  }
+  auto value = py::reinterpret_steal<py::object>(
+      type == known
+          ? get(descriptor.ptr(), object, reinterpret_cast<PyObject *>(type))
+          : PyObject_GetAttr(object, name.ptr()));
+  if (!value) {
+    throw py::error_already_set();
+  }
+  return value;
 }
 
 /// Forgets what torch raised to refuse; what has nothing to do with the tensor,
@@ -56,15 +85,31 @@ static uintptr_t addressOf(const dlpack::Tensor &tensor) {
   return reinterpret_cast<uintptr_t>(tensor.data) + tensor.byteOffset;
 }
 
+void TensorReader::forgetTypes() {
+  for (TensorAttribute &attribute : attributes) {
+    attribute.forgetTypes();
+  }
+}
+
+/// The result of a method of torch.Tensor.
+static py::object callMethod(const py::object &method, PyObject *tensor) {
+  auto result = py::reinterpret_steal<py::object>(
+      PyObject_CallFunctionObjArgs(method.ptr(), tensor, nullptr));
+  if (!result) {
+    throw py::error_already_set();
+  }
+  return result;
+}
+
 bool TensorReader::readAttributes(PyObject *tensor, uintptr_t &data,
-                                  py::object &attributes) const {
+                                  std::array<py::object, 5> &values) {
   try {
-    py::handle object(tensor);
-    data = object.attr("data_ptr")().cast<uintptr_t>();
-    attributes = py::make_tuple(object.attr("layout"), object.attr("dtype"),
-                                object.attr("device"), object.attr("shape"),
-                                object.attr("stride")());
-    return data != 0 || object.attr("numel")().cast<int64_t>() == 0;
+    data = callMethod(dataPtr, tensor).cast<uintptr_t>();
+    for (size_t i = 0; i < attributes.size(); ++i) {
+      values[i] = attributes[i](tensor);
+    }
+    values.back() = callMethod(stride, tensor);
+    return data != 0 || py::handle(tensor).attr("numel")().cast<int64_t>() == 0;
   } catch (py::error_already_set &error) {
     if (!error.matches(PyExc_Exception)) {
       throw;
@@ -73,50 +118,77 @@ bool TensorReader::readAttributes(PyObject *tensor, uintptr_t &data,
   }
 }
 
-bool TensorReader::read(PyObject *tensor, TensorLayout &layout) const {
+/// Whether a dimension has several elements, next to each other.
+static bool findNeighbours(const std::vector<int64_t> &sizes,
+                           const std::vector<int64_t> &strides) {
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > 1 && strides[i] == 1) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool TensorReader::read(PyObject *tensor, TensorLayout &layout) {
   if (!isTensor(tensor)) {
     return false;
   }
   if (!describe) {
-    return readAttributes(tensor, layout.data, layout.attributes);
+    if (!readAttributes(tensor, layout.data, layout.attributes)) {
+      return false;
+    }
+    layout.hasNeighbours =
+        findNeighbours(layout.attributes[3].cast<std::vector<int64_t>>(),
+                       layout.attributes[4].cast<std::vector<int64_t>>());
+    return true;
   }
   dlpack::Tensor described = {};
   if (!describeTensor(tensor, described)) {
     return false;
   }
+  std::vector<int64_t> sizes(described.shape, described.shape + described.ndim);
+  std::vector<int64_t> strides(described.strides,
+                               described.strides + described.ndim);
   layout.data = addressOf(described);
   layout.device = described.device;
   layout.dtype = described.dtype;
-  layout.extents.assign(described.shape, described.shape + described.ndim);
-  layout.extents.insert(layout.extents.end(), described.strides,
-                        described.strides + described.ndim);
+  layout.hasNeighbours = findNeighbours(sizes, strides);
+  layout.extents = std::move(sizes);
+  layout.extents.insert(layout.extents.end(), strides.begin(), strides.end());
   return true;
+}
+
+bool TensorReader::isDescribedAs(PyObject *tensor, const TensorLayout &layout,
+                                 uintptr_t &data) const {
+  dlpack::Tensor described = {};
+  if (!describeTensor(tensor, described)) {
+    return false;
+  }
+  data = addressOf(described);
+  auto ndim = static_cast<size_t>(described.ndim);
+  const int64_t *sizes = layout.extents.data();
+  return described.device == layout.device && described.dtype == layout.dtype &&
+         2 * ndim == layout.extents.size() &&
+         std::equal(sizes, sizes + ndim, described.shape) &&
+         std::equal(sizes + ndim, sizes + 2 * ndim, described.strides);
 }
 
 TensorReader::Change TensorReader::compare(PyObject *tensor,
                                            const TensorLayout &layout,
-                                           uintptr_t &data) const {
+                                           uintptr_t &data) {
   if (!isTensor(tensor)) {
     return Change::Other;
   }
   bool isAlike = false;
   if (describe) {
-    dlpack::Tensor described = {};
-    if (!describeTensor(tensor, described)) {
-      return Change::Other;
-    }
-    data = addressOf(described);
-    auto ndim = static_cast<size_t>(described.ndim);
-    const int64_t *sizes = layout.extents.data();
-    isAlike = described.device == layout.device &&
-              described.dtype == layout.dtype &&
-              2 * ndim == layout.extents.size() &&
-              std::equal(sizes, sizes + ndim, described.shape) &&
-              std::equal(sizes + ndim, sizes + 2 * ndim, described.strides);
+    isAlike = isDescribedAs(tensor, layout, data);
   } else {
-    py::object attributes;
-    isAlike = readAttributes(tensor, data, attributes) && layout.attributes &&
-              attributes.equal(layout.attributes);
+    std::array<py::object, 5> values;
+    auto equal = [](const py::object &a, const py::object &b) {
+      return b && (a.is(b) || a.equal(b));
+    };
+    isAlike = readAttributes(tensor, data, values) &&
+              std::ranges::equal(values, layout.attributes, equal);
   }
   if (!isAlike) {
     return Change::Other;
@@ -124,11 +196,10 @@ TensorReader::Change TensorReader::compare(PyObject *tensor,
   return data == layout.data ? Change::None : Change::Moved;
 }
 
-bool TensorReader::isNegated(PyObject *tensor) const {
-  auto answer = py::reinterpret_steal<py::object>(
-      PyObject_CallFunctionObjArgs(isNegative.ptr(), tensor, nullptr));
-  if (!answer) {
-    throw py::error_already_set();
+bool TensorReader::isNegated(PyObject *tensor,
+                             const TensorLayout &layout) const {
+  if (layout.hasNeighbours) {
+    return false;
   }
-  return answer.ptr() == Py_True;
+  return callMethod(isNegative, tensor).ptr() == Py_True;
 }

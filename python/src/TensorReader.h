@@ -11,6 +11,7 @@
 
 #include "python/src/DLPack.h"
 
+#include <array>
 #include <cstdint>
 #include <pybind11/pybind11.h>
 #include <vector>
@@ -25,8 +26,29 @@ struct TensorLayout {
   dlpack::Device device = {};
   dlpack::DataType dtype = {};
   std::vector<int64_t> extents;
-  // What attributes say, where there is no such interface.
-  pybind11::object attributes;
+  /// Whether some elements follow each other. Then they are what memory says:
+  /// torch leaves a sign for later in imaginary parts only, which are every
+  /// other number in memory.
+  bool hasNeighbours = false;
+  // What attributes say, where there is no such interface: layout, dtype,
+  // device, shape and strides.
+  std::array<pybind11::object, 5> attributes;
+};
+
+/// An attribute that torch's tensors have, read without looking it up for each.
+class TensorAttribute {
+public:
+  TensorAttribute(const pybind11::type &tensorType, const char *name);
+
+  /// Looks again which types have torch's own attribute.
+  void forgetTypes() { known = nullptr; }
+  /// The attribute of `object`, which may be anything.
+  pybind11::object operator()(PyObject *object);
+
+private:
+  pybind11::object name; // interned
+  pybind11::object descriptor;
+  PyTypeObject *known = nullptr; // a type whose attribute is torch's own
 };
 
 class TensorReader {
@@ -48,14 +70,17 @@ public:
 
   /// Reads `tensor`. False where it is no tensor, or torch refuses to say where
   /// it lies: sparse tensors, tensors without memory.
-  bool read(PyObject *tensor, TensorLayout &layout) const;
+  bool read(PyObject *tensor, TensorLayout &layout);
 
   /// Compares `tensor` with what it was.
-  Change compare(PyObject *tensor, const TensorLayout &layout,
-                 uintptr_t &data) const;
+  Change compare(PyObject *tensor, const TensorLayout &layout, uintptr_t &data);
 
-  /// Whether the elements of `tensor` are the negatives of those in memory.
-  bool isNegated(PyObject *tensor) const;
+  /// Looks again which types have torch's own attributes.
+  void forgetTypes();
+
+  /// Whether the elements of `tensor`, which is as `layout` says, are the
+  /// negatives of those in memory.
+  bool isNegated(PyObject *tensor, const TensorLayout &layout) const;
 
 private:
   bool isTensor(PyObject *object) const {
@@ -63,11 +88,14 @@ private:
                               reinterpret_cast<PyTypeObject *>(type.ptr()));
   }
   bool describeTensor(PyObject *object, dlpack::Tensor &tensor) const;
+  bool isDescribedAs(PyObject *tensor, const TensorLayout &layout,
+                     uintptr_t &data) const;
   bool readAttributes(PyObject *tensor, uintptr_t &data,
-                      pybind11::object &attributes) const;
+                      std::array<pybind11::object, 5> &attributes);
 
   pybind11::object type;
-  pybind11::object isNegative; // torch.Tensor.is_neg
+  pybind11::object isNegative, dataPtr, stride; // methods of torch.Tensor
+  std::array<TensorAttribute, 4> attributes;    // layout, dtype, device, shape
   int (*describe)(void *, dlpack::Tensor *) = nullptr;
 };
 

@@ -173,6 +173,8 @@ Status LaunchTables::add(const LaunchRequest &request,
   launch.table = {changes, region.size()};
   launch.isProduct = isProduct;
   launch.numMatrices = static_cast<uint32_t>(matrices.size());
+  // Flags start at a multiple of 8 bytes, as every address that kernels get.
+  numEntries = roundUp(numEntries, 2);
   launch.firstEntry = numEntries;
   launch.tilesPerMatrix = static_cast<uint32_t>(matrices[0].blocks);
 

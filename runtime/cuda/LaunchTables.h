@@ -93,7 +93,7 @@ public:
 
   /// Where kernels leave flags, after `useFlags`.
   Address flags() const { return changingAddress() + flagsOffset; }
-  /// One for each matrix of each launch.
+  /// One for each matrix of each launch; those between launches stay 0.
   size_t numFlags() const { return numEntries; }
 
   /// Bytes of device memory.
@@ -165,7 +165,7 @@ private:
   std::vector<Stride> strides;
   std::vector<PreparedLaunch> launches;
   size_t numScalars = 0;
-  size_t numEntries = 0; // of the tables of all launches
+  size_t numEntries = 0; // of the tables of all launches, and gaps between
   size_t flagsOffset = 0;
   bool usesFlags = false;
 

@@ -171,7 +171,19 @@ def build_kernel(name: str, text: str) -> None:
     """Lets the fake run the kernel ``name`` of a CUDA text. May be called from several threads."""
     with _setup:
         shim, directory = _shim(), _kernel_directory()
-    built = _build_kernel(name, text, shim, "", str(shim.parent))
+    _link(name, directory, _build_kernel(name, text, shim, "", str(shim.parent)))
+
+
+def build_source(name: str, source: str) -> None:
+    """Lets the fake run C++ of a test's own as the kernel ``name``: ``source`` defines what KernelLibrary.h says."""
+    with _setup:
+        directory = _kernel_directory()
+    path = _store() / f"{hashlib.sha256(source.encode()).hexdigest()[:32]}.cpp"
+    path.write_text(source)
+    _link(name, directory, _build(name, source.encode(), (str(path),)))
+
+
+def _link(name: str, directory: Path, built: Path) -> None:
     link = directory / f"{name}.so"
     with _lock:
         link.unlink(missing_ok=True)

@@ -103,6 +103,11 @@ def test_the_work_of_a_plan_is_that_of_the_formula(file: str) -> None:
     assert 0.6 * dense < millions * 1e6 < 1.15 * dense
 
 
+def test_the_check_of_gradients_is_in_the_plan(file: str) -> None:
+    text = explain.explain(explain.find_update(f"{file}:periodic"), (48, 96), sections=("plan",))
+    assert 'check_finite_f32: 1 launch, 18.4 kB read before every step, unless nonfinite="propagate"' in text
+
+
 def test_repeated_launches_are_folded(file: str) -> None:
     update = explain.find_update(f"{file}:periodic")
     plan = explain.explain(update, (24, 40), sections=("plan",), constexprs={"steps": 7})

@@ -291,6 +291,23 @@ def test_a_gradient_that_is_not_finite_stops_the_step() -> None:
     assert optimizer.param_groups[0]["step"] == 2
 
 
+def test_the_check_of_gradients_is_what_plan_says() -> None:
+    params = [*parameters([(24, 40), (9,)]), *parameters([(3, 5)], torch.bfloat16)]
+    with fake_gpu() as fake:
+        optimizer = AdamW(params)
+        for step in range(2):
+            set_gradients(params, step)
+            fake.reset_calls()
+            optimizer.step()
+        checks = {check.name: check for check in optimizer.plan(show=False).checks}
+        assert {name: (check.launches, check.bytes) for name, check in checks.items()} == {
+            "check_finite_bf16": (1.0, 2 * 15),
+            "check_finite_f32": (1.0, 4 * (960 + 9)),
+        }
+        # The step itself is a graph.
+        assert (fake.calls("cuLaunchKernel"), fake.calls("cuMemcpyDtoHAsync")) == (2, 1)
+
+
 # ---- programs over time
 
 

@@ -12,7 +12,7 @@ from kaon import driver, knobs
 from kaon.cuda_target import CudaTarget
 from kaon.optim import AdamW, Muon
 from kaon.optim.base import _Cohort
-from kaon.optim.devices import check_device, check_product_dtype, target_for, target_name
+from kaon.optim.devices import check_device, check_product_dtype, placement_for, target_for, target_name
 from optim_tools import assert_bitwise, parameters, set_gradients, snapshot
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 1)
@@ -81,6 +81,19 @@ def test_a_real_driver_cannot_step_parameters_of_the_cpu(monkeypatch: pytest.Mon
         driver.DriverError, match=r"KAON_TARGET=cuda expects parameters on a CUDA device, or a fake driver"
     ):
         target_for(CPU, None)
+
+
+@pytest.mark.parametrize("has_raw_streams", [True, False])
+def test_steps_are_on_the_current_stream_of_torch(monkeypatch: pytest.MonkeyPatch, has_raw_streams: bool) -> None:
+    _driver(monkeypatch, fake=False)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda index: SimpleNamespace(cuda_stream=1000 + index))
+    if has_raw_streams:
+        monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 2000 + index, raising=False)
+    else:
+        monkeypatch.delattr(torch._C, "_cuda_getCurrentRawStream", raising=False)
+    placement = placement_for(GPU)
+    assert (placement.device, placement.wait) == (1, False)
+    assert placement.stream() == (2001 if has_raw_streams else 1001)
 
 
 def test_a_fake_driver_cannot_step_parameters_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

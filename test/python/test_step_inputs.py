@@ -45,7 +45,7 @@ class Watched:
         self.row = self.inputs.add(matrices=1, states=1)
         self.inputs.add_scalars(0, 2, self.row)
         self.states: dict[Any, Any] = {self.parameter: self.state}
-        self.entry = (self.parameter, self.state, True, "m", self.state["m"])
+        self.entry = (self.parameter, self.state, "step", "m", self.state["m"])
         self.place(self.parameter, self.gradient, self.state["m"])
         self.inputs.accept(self.row, self.entry, True)
         assert self.changed() == []
@@ -105,7 +105,6 @@ NOTICED: dict[str, Callable[[Watched], Any]] = {
     "gradient expanded": _set("grad", lambda w: torch.zeros(6).expand(4, 6)),
     "gradient changed in place": lambda w: w.gradient.as_strided_((4, 6), (1, 4)),
     "sparse gradient": _set("grad", lambda w: torch.eye(4, 6).to_sparse()),
-    "negated gradient": _set("grad", lambda w: torch._neg_view(torch.zeros(4, 6))),
     "state replaced": lambda w: w.state.update(m=w.state["m"].clone()),
     "state removed": lambda w: w.state.pop("m"),
     "state moved": lambda w: setattr(w.state["m"], "data", w.state["m"].data.clone()),
@@ -125,6 +124,20 @@ def test_what_changes_is_noticed(exchange: Any, change: Callable[[Watched], Any]
     change(watched)
     assert watched.changed() == [watched.row]
     assert watched.changed() == [watched.row], "until it is accepted"
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (4, 1)])
+def test_an_imaginary_part_that_torch_negates_later_is_noticed(exchange: Any, shape: tuple[int, int]) -> None:
+    watched = Watched(exchange)
+    values = torch.zeros(shape, dtype=torch.complex64)
+    watched.parameter.grad = None
+    watched.parameter.data = torch.zeros(shape)
+    watched.parameter.grad = values.imag
+    watched.inputs.accept(0, watched.entry, True)
+    assert watched.changed() == []
+    watched.parameter.grad = values.conj().imag
+    assert watched.gradient.is_neg() and watched.gradient.stride() == values.imag.stride()
+    assert watched.changed() == [0]
 
 
 def test_types_and_devices_are_noticed_at_one_address(exchange: Any) -> None:
@@ -180,7 +193,7 @@ def test_a_row_without_gradient_is_noticed_once(exchange: Any) -> None:
 def test_tensors_without_memory_are_never_trusted(exchange: Any) -> None:
     for tensor in (_Wrapper((4, 6)), torch.zeros(4, 6, device="meta"), torch.eye(4, 6).to_sparse(), "no tensor"):
         watched = Watched(exchange)
-        watched.entry = (watched.parameter, {"m": tensor, "step": 7}, True, "m", tensor)
+        watched.entry = (watched.parameter, {"m": tensor, "step": 7}, "step", "m", tensor)
         watched.states = {watched.parameter: watched.entry[1]}
         watched.inputs.accept(0, watched.entry, True)
         assert watched.changed() == [0], tensor
@@ -296,7 +309,7 @@ def test_same_objects_and_tensors_to_update() -> None:
 
 # ---- whole optimizers
 
-SHAPES = [(4, 6), (6, 4), (8, 3), (5,)]
+SHAPES = [(4, 6), (6, 4), (8, 3), (5,), (7, 1), (1,)]
 FACTORIES: dict[str, Callable[[list[nn.Parameter]], Any]] = {
     "muon": lambda params: Muon(params, lr=0.1),
     "periodic": lambda params: PeriodicRowwiseMuon(params, lr=0.1, period=2, row_scale="calibrated"),
@@ -346,7 +359,7 @@ REPLACEMENTS: dict[str, Callable[[Any, list[nn.Parameter]], Any]] = {
     "gradients": _assign("grad", lambda g: g.clone()),
     "gradients transposed": _assign("grad", _transposed),
     "gradients spread": _assign("grad", _spread),
-    "gradients negated in memory": _assign("grad", lambda g: torch._neg_view(-g)),
+    "gradients negated in memory": _assign("grad", lambda g: torch.complex(g, -g).conj().imag),
     "gradients moved in place": _each(lambda p: setattr(p.grad, "data", p.grad.data.clone())),  # type: ignore[union-attr]
     "gradients of a subclass": _assign("grad", lambda g: g.clone().as_subclass(_Sub)),
     "parameters": _assign("data", lambda w: w.clone()),
@@ -395,7 +408,7 @@ def test_zero_grad_makes_new_gradients_every_step(exchange: Any) -> None:
     params, twins = parameters(SHAPES), parameters(SHAPES)
     optimizer, reference = AdamW(params, lr=0.1), AdamW(twins, lr=0.1)
     missing: set[int] = set()
-    for step, missing in enumerate([{0}, set(), {1, 2}, {0, 1, 2, 3}, {3}, set()]):
+    for step, missing in enumerate([{0}, set(), {1, 2}, {0, 1, 2, 3, 4, 5}, {3}, set()]):
         for group in (params, twins):
             set_gradients(group, step)
             for index in missing:
@@ -405,7 +418,7 @@ def test_zero_grad_makes_new_gradients_every_step(exchange: Any) -> None:
         optimizer.zero_grad(set_to_none=True)
         reference.zero_grad(set_to_none=False)
         assert_bitwise(snapshot(optimizer), snapshot(reference))
-    assert [optimizer.state[p]["step"] for p in params] == [4, 4, 4, 4]
+    assert [optimizer.state[p]["step"] for p in params] == [4, 4, 4, 4, 5, 5]
 
 
 @pytest.mark.skipif(not hasattr(Tensor, "grad_dtype"), reason="this torch ties gradients to the parameter's type")

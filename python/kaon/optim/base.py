@@ -434,7 +434,9 @@ class KaonOptimizer(torch.optim.Optimizer):
         FLOPs and bytes are averages over the phases of the period. Compiles if need be.
         """
         self.compile()
-        plan = Plan.of(self._programs or [], self._routing_notes(), self._product_dtype)
+        programs = self._programs or []
+        check = self._nonfinite != "propagate" and len(programs) == 1
+        plan = Plan.of(programs, self._routing_notes(), self._product_dtype, check)
         if show:
             print(plan)
             if kernels:

@@ -6,6 +6,8 @@ the trainer has put on torch's current stream, in memory of torch's caching allo
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -120,7 +122,13 @@ def placement_for(device: torch.device) -> Placement:
         )
     index = torch.cuda.current_device() if device.index is None else device.index
 
-    def stream() -> int:
-        return int(torch.cuda.current_stream(index).cuda_stream)
+    return Placement(index, TorchMemory(torch.device("cuda", index)), _current_stream(index))
 
-    return Placement(index, TorchMemory(torch.device("cuda", index)), stream)
+
+def _current_stream(index: int) -> Callable[[], int]:
+    """What gives the handle of torch's current stream on a device."""
+    # The same without an object for the stream; Triton asks so, too.
+    raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    if raw_stream is not None:
+        return functools.partial(raw_stream, index)
+    return lambda: int(torch.cuda.current_stream(index).cuda_stream)

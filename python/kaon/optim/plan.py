@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kaon.target import PRODUCT_DTYPES, product_dtypes
+from kaon.target import PRODUCT_DTYPES, finite_checks, product_dtypes
 
 if TYPE_CHECKING:
     from .program import Program, Record
@@ -67,9 +67,10 @@ class Plan:
 
     `workspace_bytes` is what a step needs besides parameters, gradients and states, buffers for copies included;
     `largest_bucket_bytes` the size of the parameters in the largest group that is stepped together (0 in interpreted
-    mode). `kernels` has every kernel once, in order of first use. `targets` says what each program runs on, one for
-    each device at least, and what its matrix products are of, if it has any. `notes` are what is worth knowing, one per
-    line.
+    mode). `kernels` has every kernel once, in order of first use. `checks` has those that look for gradients that are
+    not finite before each step, where the optimizer asks for that; rows and `kernels` do not count them. `targets` says
+    what each program runs on, one for each device at least, and what its matrix products are of, if it has any. `notes`
+    are what is worth knowing, one per line.
     """
 
     rows: tuple[PlanRow, ...]
@@ -78,12 +79,21 @@ class Plan:
     kernels: tuple[PlanKernel, ...] = ()
     notes: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
+    checks: tuple[PlanKernel, ...] = ()
 
     @classmethod
-    def of(cls, programs: Sequence[Program], notes: Sequence[str] = (), product_dtype: str | None = None) -> Plan:
-        """The plan of compiled `programs`, for which products of `product_dtype` were asked."""
+    def of(
+        cls,
+        programs: Sequence[Program],
+        notes: Sequence[str] = (),
+        product_dtype: str | None = None,
+        check_finite: bool = False,
+    ) -> Plan:
+        """The plan of compiled `programs`, for which products of `product_dtype` were asked; `check_finite`: whether
+        they look at gradients before each step."""
         rows: list[tuple[int, PlanRow]] = []
         kernels: dict[str, PlanKernel] = {}
+        checks: dict[str, PlanKernel] = {}
         targets: dict[str, None] = {}
         products: set[str] = set()
         workspace = largest_bucket = 0
@@ -96,6 +106,8 @@ class Plan:
                 costs = _matrix_costs(data)
                 for kernel in _kernel_costs(data):
                     kernels[kernel.name] = _joined(kernels.get(kernel.name), kernel)
+                for check in _finite_checks(data) if check_finite else ():
+                    checks[check.name] = _joined(checks.get(check.name), check)
                 workspace += data["workspaceBytes"]
                 largest_bucket = max(largest_bucket, _largest_bucket_bytes(data))
                 if found := product_dtypes(data):
@@ -117,6 +129,7 @@ class Plan:
             tuple(kernels.values()),
             (*notes, *_staging_notes(ordered), *_product_notes(product_dtype, products)),
             tuple(targets),
+            tuple(checks.values()),
         )
 
     def __iter__(self) -> Any:
@@ -154,10 +167,21 @@ class Plan:
         kernels = len({kernel for row in self.rows for kernel in row.kernels})
         lines.append(("total", "", "", "", "", "", "", str(kernels), f"{flops / 1e6:.3f}", f"{moved / 1e6:.3f}"))
         targets = (f"target: {target}" for target in self.targets)
-        return "\n".join([_table(lines, numeric=3), *targets, *(f"note: {note}" for note in self.notes)])
+        notes = (f"note: {note}" for note in self.notes)
+        return "\n".join([_table(lines, numeric=3), *self._describe_checks(), *targets, *notes])
+
+    def _describe_checks(self) -> list[str]:
+        """What looking for gradients that are not finite adds to a step, if it is done."""
+        if not self.checks:
+            return []
+        launches, moved = (sum(getattr(check, name) for check in self.checks) for name in ("launches", "bytes"))
+        return [
+            f"check: gradients that are not finite are looked for before each step: {launches:.0f} "
+            f"launch{'es' if launches != 1 else ''}, {moved / 1e6:.3f} MB beside the above"
+        ]
 
     def kernel_table(self) -> str:
-        """Every kernel by name, as a table."""
+        """Every kernel by name, those of the check included, as a table."""
         lines = [("kernel", "schedule", "matrices", "launches/step", "MFLOP/step", "MB/step")]
         lines.extend(
             (
@@ -168,10 +192,11 @@ class Plan:
                 f"{kernel.flops / 1e6:.3f}",
                 f"{kernel.bytes / 1e6:.3f}",
             )
-            for kernel in self.kernels
+            for kernel in (*self.checks, *self.kernels)
         )
         launches, flops, moved = (
-            sum(getattr(kernel, name) for kernel in self.kernels) for name in ("launches", "flops", "bytes")
+            sum(getattr(kernel, name) for kernel in (*self.checks, *self.kernels))
+            for name in ("launches", "flops", "bytes")
         )
         lines.append(("total", "", "", f"{launches:.2f}", f"{flops / 1e6:.3f}", f"{moved / 1e6:.3f}"))
         return _table(lines, numeric=4)
@@ -273,6 +298,13 @@ def _kernel_costs(plan: dict[str, Any]) -> list[PlanKernel]:
             moved[index] / period,
         )
         for index, kernel in enumerate(plan["kernels"])
+    ]
+
+
+def _finite_checks(plan: dict[str, Any]) -> list[PlanKernel]:
+    return [
+        PlanKernel(name, "elementwise", check.matrices, check.launches, 0.0, check.bytes)
+        for name, check in finite_checks(plan).items()
     ]
 
 

@@ -121,8 +121,9 @@ class Record:
         """
         self.row = inputs.add(self.matrices, len(self.binding.update(self.group).signature.states))
         self._place_states(inputs)
-        states = (item for name, tensor, _ in self.tensors for item in (name, tensor))
-        self.entry = (self.parameter, self.state, self.counted, *states)
+        keys = {key: key for key in self.state or ()}  # the very objects, which are compared faster
+        states = (item for name, tensor, _ in self.tensors for item in (keys[name], tensor))
+        self.entry = (self.parameter, self.state, keys["step"] if self.counted else None, *states)
 
     def _place(self, inputs: _C.StepInputs, operand: int, tensor: Tensor, addresses: Sequence[tuple[int, int]]) -> None:
         base, size = tensor.data_ptr(), tensor.element_size()
