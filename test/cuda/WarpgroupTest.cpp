@@ -75,12 +75,10 @@ TEST(WarpgroupTest, SymmetricWithAddend) {
                    {.sameOperands = true, .symmetric = true, .addend = true});
 }
 
-TEST(WarpgroupTest, SymmetricWithAddendAndDiagonal) {
-  expectExact<bf16>(outer_symmetric_add_diagonal_wgmma_bf16, squareShapes,
-                    {.sameOperands = true,
-                     .symmetric = true,
-                     .addend = true,
-                     .diagonal = true});
+TEST(WarpgroupTest, SymmetricWithDiagonal) {
+  expectExact<bf16>(
+      outer_symmetric_diagonal_wgmma_bf16, squareShapes,
+      {.sameOperands = true, .symmetric = true, .diagonal = true});
 }
 
 TEST(WarpgroupTest, ShortWithAddend) {

@@ -80,7 +80,7 @@ WARPGROUPS = {
     "outer_symmetric_wgmma_bf16": (0, 0),
     "outer_dense_wgmma_bf16": (0, 0),
     "outer_symmetric_add_wgmma_f16": (0, 0),
-    "outer_symmetric_add_diagonal_wgmma_bf16": (0, 0),
+    "outer_symmetric_diagonal_wgmma_bf16": (0, 0),
     "short_add_wgmma_bf16": (0, 1),
     "tall_symmetric_wgmma_bf16": (1, 1),
     "turned_dense_wgmma_f16": (1, 0),
