@@ -32,6 +32,9 @@ static constexpr std::string_view bufferKinds[] = {"param", "grad", "state",
 static constexpr int64_t maxElements = int64_t(1) << 48;
 static constexpr int64_t maxBytes = int64_t(1) << 60;
 
+// More shared memory than a block has anywhere.
+static constexpr int64_t maxSharedBytes = int64_t(1) << 20;
+
 template <typename Enum, size_t n>
 static std::optional<Enum> parseKeyword(const std::string_view (&keywords)[n],
                                         std::string_view keyword) {
@@ -186,15 +189,18 @@ static Status checkTiles(const std::string &path, const Launch &launch) {
                          " result, or its triangle, but got ", launch.items);
 }
 
-/// What CUDA needs to know to start a kernel, and the CPU does not.
-/// Kernels on CUDA count columns of a row, and everything of a product, in 32
-/// bits.
+/// Kernels on CUDA count columns of a row or a block, everything of a product,
+/// and the rows at which blocks start, in 32 bits.
 static Status checkCudaSizes(const std::string &path, Schedule schedule,
                              const Launch &launch) {
-  constexpr int64_t most = std::numeric_limits<int32_t>::max();
-  for (size_t i = schedule == Schedule::Rows ? 1 : 0; i < launch.sizes.size();
-       ++i) {
-    if (launch.sizes[i] > most) {
+  for (size_t i = 0; i < launch.sizes.size(); ++i) {
+    int64_t most = std::numeric_limits<int32_t>::max();
+    if (i == 0 && schedule == Schedule::Rows) {
+      most = std::numeric_limits<uint32_t>::max();
+    }
+    // Lanes visit the rows of a column one by one.
+    bool isBounded = i != 0 || schedule != Schedule::Columns;
+    if (isBounded && launch.sizes[i] > most) {
       return Status::failure(path, ".sizes[", i, "]: expects at most ", most,
                              " for the schedule ", stringify(schedule),
                              " on cuda, but got ", launch.sizes[i]);
@@ -203,32 +209,69 @@ static Status checkCudaSizes(const std::string &path, Schedule schedule,
   return Status::success();
 }
 
+/// Checks that a block has as much dynamic shared memory as its code uses; only
+/// the code knows what rows and columns need.
+static Status checkShared(const std::string &path, Schedule schedule,
+                          const Launch &launch) {
+  KAON_RETURN_IF_ERROR(checkAtLeast(path, launch.sharedBytes, 0));
+  if (launch.sharedBytes > maxSharedBytes) {
+    return Status::failure(path, ": expects at most ", maxSharedBytes,
+                           ", but got ", launch.sharedBytes);
+  }
+  switch (schedule) {
+  case Schedule::Columns:
+    return checkMultiple(path, launch.sharedBytes, cudaColumnReductionBytes,
+                         "bytes");
+  case Schedule::Transpose: {
+    // How many operands there are is checked later.
+    int64_t bytes =
+        launch.operands.empty() ? 0 : byteSize(launch.operands.front().type);
+    return checkAtLeast(path, launch.sharedBytes,
+                        cudaTransposeSharedElements * bytes);
+  }
+  case Schedule::Matmul:
+    return checkAtLeast(path, launch.sharedBytes, cudaProductSharedBytes);
+  case Schedule::Elementwise:
+  case Schedule::Rows:
+  case Schedule::Pack:
+    break;
+  }
+  return Status::success();
+}
+
+/// What CUDA needs to know to start a kernel, and the CPU does not.
 static Status checkBlocks(const std::string &path, Target target,
                           const KernelPlan &kernel, const Launch &launch) {
   if (target == Target::Cpu) {
     return checkEqual(path + ".sharedBytes", launch.sharedBytes, 0);
   }
-  KAON_RETURN_IF_ERROR(
-      checkAtLeast(path + ".sharedBytes", launch.sharedBytes, 0));
   switch (kernel.schedule) {
   case Schedule::Elementwise:
-    return checkEqual(path + ".grain", launch.grain, cudaElementwiseGrain);
+    KAON_RETURN_IF_ERROR(
+        checkEqual(path + ".grain", launch.grain, cudaElementwiseGrain));
+    break;
   case Schedule::Columns:
-    return checkEqual(path + ".grain", launch.grain, cudaColumnGrain);
+    KAON_RETURN_IF_ERROR(checkCudaSizes(path, kernel.schedule, launch));
+    KAON_RETURN_IF_ERROR(
+        checkEqual(path + ".grain", launch.grain, cudaColumnGrain));
+    break;
   case Schedule::Transpose:
-    return checkEqual(path + ".grain", launch.grain, 1);
+    KAON_RETURN_IF_ERROR(checkEqual(path + ".grain", launch.grain, 1));
+    break;
   case Schedule::Matmul:
     KAON_RETURN_IF_ERROR(checkCudaSizes(path, kernel.schedule, launch));
     KAON_RETURN_IF_ERROR(checkEqual(path + ".grain", launch.grain, 1));
-    return checkTiles(path, launch);
+    KAON_RETURN_IF_ERROR(checkTiles(path, launch));
+    break;
   case Schedule::Pack:
     return Status::failure(path, ".kernel: expects a schedule of the target ",
                            stringify(target), ", but got ",
                            stringify(kernel.schedule));
   case Schedule::Rows:
-    return checkCudaSizes(path, kernel.schedule, launch);
+    KAON_RETURN_IF_ERROR(checkCudaSizes(path, kernel.schedule, launch));
+    break;
   }
-  return Status::success();
+  return checkShared(path + ".sharedBytes", kernel.schedule, launch);
 }
 
 static Status checkCount(const std::string &path, std::string_view what,
@@ -524,16 +567,28 @@ static Status validateParameters(const StepPlan &plan) {
 }
 
 static Status checkThreads(const std::string &path, Target target,
-                           int64_t threads) {
+                           const KernelPlan &kernel) {
   if (target == Target::Cpu) {
-    return checkEqual(path, threads, 0);
+    return checkEqual(path, kernel.threads, 0);
   }
   constexpr int64_t warp = 32, most = 1024;
-  if (threads >= warp && threads <= most && threads % warp == 0) {
+  if (kernel.threads < warp || kernel.threads > most ||
+      kernel.threads % warp != 0) {
+    return Status::failure(path, ": expects a multiple of ", warp, " from ",
+                           warp, " to ", most, ", but got ", kernel.threads);
+  }
+  // Code for rows is made for as many threads as suit them, and main loops of
+  // products may have more.
+  if (kernel.schedule == Schedule::Rows || kernel.threads == cudaBlockThreads ||
+      (kernel.schedule == Schedule::Matmul &&
+       kernel.threads > cudaBlockThreads)) {
     return Status::success();
   }
-  return Status::failure(path, ": expects a multiple of ", warp, " from ", warp,
-                         " to ", most, ", but got ", threads);
+  return Status::failure(path, ": expects ",
+                         kernel.schedule == Schedule::Matmul ? "at least " : "",
+                         cudaBlockThreads, " for the schedule ",
+                         stringify(kernel.schedule), ", but got ",
+                         kernel.threads);
 }
 
 static Status validateKernels(const StepPlan &plan) {
@@ -545,11 +600,132 @@ static Status validateKernels(const StepPlan &plan) {
                              "].name: expects a name, but got none");
     }
     KAON_RETURN_IF_ERROR(checkThreads(concat("kernels[", i, "].threads"),
-                                      plan.target, plan.kernels[i].threads));
+                                      plan.target, plan.kernels[i]));
     if (!names.insert(name).second) {
       return Status::failure("kernels[", i,
                              "].name: expects distinct names, but got '", name,
                              "' twice");
+    }
+  }
+  return Status::success();
+}
+
+namespace {
+
+/// What all launches of one kernel have in common: its code relies on it, and
+/// on CUDA their matrices share one table, whose rows have one size.
+struct Signature {
+  std::vector<ElementType> types; // of operands, without a product's factor
+  int32_t numInputs = 0;          // of them
+  size_t numScalars = 0;
+  /// For the rows and the columns of each operand whether there is one for all
+  /// of the launch's; none where the launch has one itself.
+  std::vector<std::optional<bool>> isShared;
+  /// Whether a product on CUDA computes a triangle; none of a single tile,
+  /// which is both.
+  std::optional<bool> isTriangle;
+
+  static Signature of(Target target, Schedule schedule, const Launch &launch);
+};
+
+} // namespace
+
+Signature Signature::of(Target target, Schedule schedule,
+                        const Launch &launch) {
+  Signature signature;
+  signature.numInputs = launch.numInputs;
+  signature.numScalars = launch.scalars.size();
+  bool isCudaProduct = target == Target::Cuda && schedule == Schedule::Matmul;
+  std::optional<size_t> factor;
+  if (isCudaProduct) {
+    // A null pointer where there is none.
+    factor = ProductExtras::of(launch.operands).factor;
+    signature.numInputs -= factor ? 1 : 0;
+    if (ceilDiv(launch.sizes[0], cudaTileSize) > 1 ||
+        launch.sizes[0] != launch.sizes[1]) {
+      signature.isTriangle =
+          launch.items < ceilDiv(launch.sizes[0], cudaTileSize) *
+                             ceilDiv(launch.sizes[1], cudaTileSize);
+    }
+  }
+  bool hasShared = schedule == Schedule::Elementwise ||
+                   schedule == Schedule::Rows || schedule == Schedule::Columns;
+  for (size_t i = 0; i < launch.operands.size(); ++i) {
+    const Operand &operand = launch.operands[i];
+    if (i == factor) {
+      continue;
+    }
+    signature.types.push_back(operand.type);
+    if (hasShared) {
+      for (auto [own, all] : {std::pair(operand.rows, launch.sizes[0]),
+                              std::pair(operand.cols, launch.sizes[1])}) {
+        signature.isShared.push_back(all > 1 ? std::optional(own == 1)
+                                             : std::nullopt);
+      }
+    }
+  }
+  return signature;
+}
+
+/// Checks that a launch of `kernel` takes what `known`, of the launches before,
+/// says, and adds what it alone tells.
+static Status checkAlike(const std::string &path, const KernelPlan &kernel,
+                         const Signature &own, Signature &known) {
+  auto failure = [&](const auto &field, const auto &wanted, const auto &found) {
+    return Status::failure(path, field, ": expects ", wanted,
+                           ", as the launches before of '", kernel.name,
+                           "' have, but got ", found);
+  };
+  if (own.types.size() != known.types.size()) {
+    return failure(".operands", concat(known.types.size(), " operands"),
+                   own.types.size());
+  }
+  if (own.numInputs != known.numInputs) {
+    return failure(".inputs", known.numInputs, own.numInputs);
+  }
+  if (own.numScalars != known.numScalars) {
+    return failure(".scalars", concat(known.numScalars, " scalars"),
+                   own.numScalars);
+  }
+  for (size_t i = 0; i < own.types.size(); ++i) {
+    if (own.types[i] != known.types[i]) {
+      return failure(concat(".operands[", i, "].type"),
+                     stringify(known.types[i]), stringify(own.types[i]));
+    }
+  }
+  for (size_t i = 0; i < own.isShared.size(); ++i) {
+    std::optional<bool> &shared = known.isShared[i];
+    shared = shared ? shared : own.isShared[i];
+    if (own.isShared[i] && own.isShared[i] != shared) {
+      const char *words[] = {"one for each of the launch", "one for all"};
+      return failure(concat(".operands[", i / 2, i % 2 ? "].cols" : "].rows"),
+                     words[*shared], words[*own.isShared[i]]);
+    }
+  }
+  known.isTriangle = known.isTriangle ? known.isTriangle : own.isTriangle;
+  if (own.isTriangle && own.isTriangle != known.isTriangle) {
+    const char *words[] = {"all tiles", "tiles of the triangle"};
+    return failure(".items", words[*known.isTriangle], words[*own.isTriangle]);
+  }
+  return Status::success();
+}
+
+/// Checks that all launches of each kernel have one signature.
+static Status checkSignatures(const StepPlan &plan) {
+  std::vector<std::optional<Signature>> known(plan.kernels.size());
+  for (size_t i = 0; i < plan.sequences.size(); ++i) {
+    const std::vector<Launch> &launches = plan.sequences[i].launches;
+    for (size_t j = 0; j < launches.size(); ++j) {
+      const KernelPlan &kernel = plan.kernels[launches[j].kernel];
+      Signature own = Signature::of(plan.target, kernel.schedule, launches[j]);
+      std::optional<Signature> &before = known[launches[j].kernel];
+      if (!before) {
+        before = std::move(own);
+        continue;
+      }
+      KAON_RETURN_IF_ERROR(
+          checkAlike(concat("sequences[", i, "].launches[", j, "]"), kernel,
+                     own, *before));
     }
   }
   return Status::success();
@@ -573,7 +749,7 @@ static Status validateSequences(const StepPlan &plan) {
                                           plan));
     }
   }
-  return Status::success();
+  return checkSignatures(plan);
 }
 
 static Status validateBucket(const StepPlan &plan, const std::string &path,
@@ -998,6 +1174,16 @@ BucketGroup StepPlan::alone(Bucket bucket) const {
   return group;
 }
 
+/// Adds `amount` times `count` to `sum`, which stays at the largest number
+/// where it does not fit.
+static void addProduct(int64_t &sum, int64_t amount, int64_t count) {
+  int64_t product = 0;
+  if (__builtin_mul_overflow(amount, count, &product) ||
+      __builtin_add_overflow(sum, product, &sum)) {
+    sum = std::numeric_limits<int64_t>::max();
+  }
+}
+
 Cost StepPlan::cost(int64_t phase) const {
   Cost cost;
   for (const BucketGroup &group : phases[phase]) {
@@ -1005,8 +1191,8 @@ Cost StepPlan::cost(int64_t phase) const {
     for (const Bucket &bucket : group.buckets) {
       auto numMembers = static_cast<int64_t>(bucket.members.size());
       for (const Launch &launch : sequences[bucket.sequence].launches) {
-        cost.flops += launch.flops * numMembers;
-        cost.bytes += launch.bytes * numMembers;
+        addProduct(cost.flops, launch.flops, numMembers);
+        addProduct(cost.bytes, launch.bytes, numMembers);
       }
       rounds = std::max(rounds, bucket.rounds());
     }

@@ -74,6 +74,21 @@ inline constexpr int64_t cudaColumnGrain = 32;
 /// CUDA.
 inline constexpr int64_t cudaTransposeRows = 32, cudaTransposeColumns = 128;
 
+/// Threads of a block of every kernel on CUDA but those over rows and products
+/// with a main loop of their own.
+inline constexpr int64_t cudaBlockThreads = 256;
+
+/// Dynamic shared memory of a product on CUDA, which holds three stages of both
+/// operands; a kernel that has more stages takes more.
+inline constexpr int64_t cudaProductSharedBytes = 48 << 10;
+
+/// Elements of the two tiles that a block of a transpose holds in shared memory
+/// on CUDA.
+inline constexpr int64_t cudaTransposeSharedElements = 2112;
+
+/// Dynamic shared memory of each reduction of a kernel over columns on CUDA.
+inline constexpr int64_t cudaColumnReductionBytes = 2048;
+
 /// A state of a matrix: shaped like it, one value per row (cols = 1), one per
 /// column (rows = 1), or a single value.
 struct StatePlan {

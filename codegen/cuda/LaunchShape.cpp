@@ -15,23 +15,11 @@ using namespace kaon::cuda;
 // Numbers of the device library
 //===----------------------------------------------------------------------===//
 
-/// Threads of a block of all kernels but those over rows.
-static constexpr int64_t blockThreads = 256;
-
 /// Elements of a group, which one thread handles at a time (Vector.cuh).
 static constexpr int64_t groupSize = 8;
 
 /// Shared memory that one reduction of a block takes (Reduce.cuh).
 static constexpr int64_t reductionBytes = 256;
-
-/// Shared memory of a product: three stages of both operands (Gemm.cuh).
-static constexpr int64_t productSharedBytes = 48 << 10;
-
-/// Elements of the tile that a transpose stages (Transpose.cuh).
-static constexpr int64_t transposeSharedElements = 2112;
-
-/// Shared memory that one reduction over columns takes (Columns.cuh).
-static constexpr int64_t columnReductionBytes = 2048;
 
 //===----------------------------------------------------------------------===//
 // Rows
@@ -125,7 +113,7 @@ static std::optional<LaunchShape> getShape(LaunchOp op) {
   LaunchShape shape;
   shape.name = op.getKernel().str();
   shape.sizes = {rows, columns};
-  shape.threads = blockThreads;
+  shape.threads = runtime::cudaBlockThreads;
   switch (*schedule) {
   case Schedule::Elementwise:
     shape.schedule = runtime::Schedule::Elementwise;
@@ -153,7 +141,8 @@ static std::optional<LaunchShape> getShape(LaunchOp op) {
     shape.schedule = runtime::Schedule::Columns;
     shape.grain = runtime::cudaColumnGrain;
     shape.items = runtime::ceilDiv(columns, shape.grain);
-    shape.sharedBytes = countReductions(passes) * columnReductionBytes;
+    shape.sharedBytes =
+        countReductions(passes) * runtime::cudaColumnReductionBytes;
     break;
   }
   }
@@ -187,12 +176,12 @@ static std::optional<LaunchShape> getShape(MatmulOp op) {
   LaunchShape shape;
   shape.name = getProductName(op);
   shape.schedule = runtime::Schedule::Matmul;
-  shape.threads = blockThreads;
+  shape.threads = runtime::cudaBlockThreads;
   shape.sizes = {m, n, k};
   int64_t rows = runtime::ceilDiv(m, runtime::cudaTileSize),
           columns = runtime::ceilDiv(n, runtime::cudaTileSize);
   shape.items = op.getSymmetric() ? rows * (rows + 1) / 2 : rows * columns;
-  shape.sharedBytes = productSharedBytes;
+  shape.sharedBytes = runtime::cudaProductSharedBytes;
   return shape;
 }
 
@@ -204,12 +193,12 @@ static std::optional<LaunchShape> getShape(TransposeOp op) {
   LaunchShape shape;
   shape.name = "transpose_" + getKeyword(type.getElementType());
   shape.schedule = runtime::Schedule::Transpose;
-  shape.threads = blockThreads;
+  shape.threads = runtime::cudaBlockThreads;
   shape.sizes = {type.getDimSize(0), type.getDimSize(1)};
   shape.items = runtime::ceilDiv(shape.sizes[0], runtime::cudaTransposeRows) *
                 runtime::ceilDiv(shape.sizes[1], runtime::cudaTransposeColumns);
-  shape.sharedBytes =
-      transposeSharedElements * (type.getElementTypeBitWidth() / 8);
+  shape.sharedBytes = runtime::cudaTransposeSharedElements *
+                      (type.getElementTypeBitWidth() / 8);
   return shape;
 }
 

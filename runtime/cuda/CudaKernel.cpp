@@ -82,10 +82,12 @@ Status CudaKernel::checkCubin(const DeviceInfo &info,
                            describe(use.parameters), ", but its code has ",
                            describe(found->parameters));
   }
-  if (found->maxThreads != 0 && found->maxThreads < use.threads) {
-    return Status::failure(
-        "kernel '", kernelName, "': expects code for blocks of ", use.threads,
-        " threads, but its code is for at most ", found->maxThreads);
+  // Code is made for just one size of blocks: with fewer threads, or more, it
+  // would leave out elements or visit some twice.
+  if (found->maxThreads != 0 && found->maxThreads != use.threads) {
+    return Status::failure("kernel '", kernelName,
+                           "': expects code for blocks of ", use.threads,
+                           " threads, but its code is for ", found->maxThreads);
   }
   return Status::success();
 }

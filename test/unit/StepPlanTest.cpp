@@ -387,6 +387,70 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
       {[](StepPlan &plan) { plan.kernels[1].threads = 100; },
        "kernels[1].threads: expects a multiple of 32 from 32 to 1024, but got "
        "100"},
+      {[](StepPlan &plan) { plan.kernels[0].threads = 512; },
+       "kernels[0].threads: expects 256 for the schedule elementwise, but got "
+       "512"},
+      {[](StepPlan &plan) {
+         plan.kernels[0].schedule = Schedule::Columns;
+         plan.kernels[0].threads = 128;
+       },
+       "kernels[0].threads: expects 256 for the schedule columns, but got 128"},
+      {[](StepPlan &plan) {
+         plan.kernels[0].schedule = Schedule::Transpose;
+         plan.kernels[0].threads = 512;
+       },
+       "kernels[0].threads: expects 256 for the schedule transpose, but got "
+       "512"},
+      {[](StepPlan &plan) { plan.kernels[2].threads = 128; },
+       "kernels[2].threads: expects at least 256 for the schedule matmul, but "
+       "got 128"},
+      {[](StepPlan &plan) {
+         plan.kernels[0].schedule = Schedule::Columns;
+         Launch &launch = plan.sequences[0].launches[0];
+         launch.grain = cudaColumnGrain;
+         launch.sizes = {1, int64_t(1) << 31};
+         launch.items = launch.sizes[1] / cudaColumnGrain;
+       },
+       "sequences[0].launches[0].sizes[1]: expects at most 2147483647 for the "
+       "schedule columns on cuda, but got 2147483648"},
+      {[](StepPlan &plan) {
+         plan.kernels[0].schedule = Schedule::Rows;
+         Launch &launch = plan.sequences[0].launches[0];
+         launch.sizes = {int64_t(1) << 32, 1};
+         launch.grain = 32;
+         launch.items = int64_t(1) << 27;
+       },
+       "sequences[0].launches[0].sizes[0]: expects at most 4294967295 for the "
+       "schedule rows on cuda, but got 4294967296"},
+      {[](StepPlan &plan) {
+         plan.sequences[0].launches[1].sharedBytes = int64_t(1) << 40;
+       },
+       "sequences[0].launches[1].sharedBytes: expects at most 1048576, but got "
+       "1099511627776"},
+      {[](StepPlan &plan) {
+         plan.sequences[0].launches[1].sharedBytes = 49151;
+       },
+       "sequences[0].launches[1].sharedBytes: expects at least 49152, but got "
+       "49151"},
+      {[](StepPlan &plan) {
+         plan.kernels[0].schedule = Schedule::Transpose;
+         Launch &launch = plan.sequences[0].launches[0];
+         launch.grain = 1;
+         launch.items = 10;
+         launch.sharedBytes = 2 * cudaTransposeSharedElements;
+       },
+       "sequences[0].launches[0].sharedBytes: expects at least 8448, but got "
+       "4224"},
+      {[](StepPlan &plan) {
+         plan.kernels[0].schedule = Schedule::Columns;
+         Launch &launch = plan.sequences[0].launches[0];
+         launch.grain = cudaColumnGrain;
+         launch.items = 3;
+         launch.sharedBytes = 1024;
+       },
+       "sequences[0].launches[0].sharedBytes: expects a multiple of 2048 "
+       "bytes, "
+       "but got 1024"},
       {[](StepPlan &plan) { plan.sequences[0].workspaceBytes += 64; },
        "sequences[0].workspaceBytes: expects a multiple of 256 bytes, but got "
        "225856"},
@@ -463,6 +527,85 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
     EXPECT_EQ(plan.validate().message(), message);
     EXPECT_FALSE(StepPlan::fromJson(plan.toJson()).ok()) << message;
   }
+}
+
+TEST(StepPlanTest, RefusesLaunchesOfAKernelThatDiffer) {
+  struct {
+    std::function<void(Launch &)> damage; // of the second that copies
+    const char *message;
+  } cases[] = {
+      {[](Launch &launch) {
+         launch.operands.insert(launch.operands.begin(), launch.operands[0]);
+         launch.numInputs = 2;
+       },
+       "operands: expects 2 operands, as the launches before of 'copy' have, "
+       "but got 3"},
+      {[](Launch &launch) {
+         launch.operands[0] = launch.operands[1];
+         launch.numInputs = 0;
+       },
+       "inputs: expects 1, as the launches before of 'copy' have, but got 0"},
+      {[](Launch &launch) { launch.scalars = {0}; },
+       "scalars: expects 0 scalars, as the launches before of 'copy' have, but "
+       "got 1"},
+      {[](Launch &launch) { launch.operands[1].type = ElementType::F64; },
+       "operands[1].type: expects f32, as the launches before of 'copy' have, "
+       "but got f64"},
+      {[](Launch &launch) {
+         launch.operands[0].rows = launch.operands[0].cols = 1;
+       },
+       "operands[0].rows: expects one for each of the launch, as the launches "
+       "before of 'copy' have, but got one for all"},
+  };
+  for (const auto &[damage, message] : cases) {
+    StepPlan plan = groupedPlan();
+    // Room for wider elements.
+    plan.sequences[1].workspaceBytes = 512;
+    plan.workspaceBytes = 256 + 2 * 512;
+    ASSERT_EQ(plan.validate().message(), "");
+    damage(plan.sequences[1].launches[0]);
+    EXPECT_EQ(plan.validate().message(),
+              concat("sequences[1].launches[0].", message));
+    EXPECT_FALSE(StepPlan::fromJson(plan.toJson()).ok()) << message;
+  }
+}
+
+TEST(StepPlanTest, TakesOneRowOfOneForNoVector) {
+  // A matrix with a single row does not say whether others share theirs.
+  StepPlan plan = groupedPlan();
+  plan.parameters[0].rows = 1;
+  plan.parameters[0].cols = 12;
+  for (Launch &launch : plan.sequences[0].launches) {
+    for (Operand &operand : launch.operands) {
+      operand.rows = 1;
+      operand.cols = 12;
+      operand.pitch = operand.kind == BufferKind::Workspace ? 12 : 0;
+    }
+    launch.sizes = {1, 12};
+  }
+  EXPECT_EQ(plan.validate().message(), "");
+}
+
+TEST(StepPlanTest, RefusesProductsOfAKernelThatDiffer) {
+  // A kernel computes all tiles or those of a triangle, in every launch.
+  StepPlan plan = cudaPlan();
+  Sequence &sequence = plan.sequences[0];
+  sequence.launches.insert(sequence.launches.begin() + 2, sequence.launches[1]);
+  plan.phases = {{plan.alone({0, {0}, 1})}};
+  ASSERT_EQ(plan.validate().message(), "");
+  sequence.launches[2].items = 9;
+  EXPECT_EQ(plan.validate().message(),
+            "sequences[0].launches[2].items: expects tiles of the triangle, as "
+            "the launches before of 'matmul_bf16_transposed_rhs_symmetric' "
+            "have, but got all tiles");
+
+  // A factor may be there or not: it is a pointer, which may be null.
+  sequence.launches[2].items = 6;
+  Operand factor = operand(BufferKind::Workspace, 1, 1, 0, 0);
+  std::vector<Operand> &operands = sequence.launches[2].operands;
+  operands.insert(operands.begin() + 2, factor);
+  sequence.launches[2].numInputs = 3;
+  EXPECT_EQ(plan.validate().message(), "");
 }
 
 TEST(StepPlanTest, TellsTheFactorOfAProductFromItsAddend) {
@@ -562,6 +705,16 @@ TEST(StepPlanTest, CountsWork) {
   EXPECT_EQ(plan.period(), 2);
   EXPECT_EQ(plan.cost(0), (Cost{3 * 4 * 2800, 3 * 12 * 2800, 2}));
   EXPECT_EQ(plan.cost(1), (Cost{3 * 2 * 2800, 3 * 28 * 2800, 6}));
+}
+
+TEST(StepPlanTest, CountsNoMoreWorkThanItCanSay) {
+  StepPlan plan = examplePlan();
+  constexpr int64_t most = std::numeric_limits<int64_t>::max();
+  plan.sequences[0].launches[0].flops = most / 2;
+  plan.sequences[1].launches[0].bytes = most;
+  ASSERT_EQ(plan.validate().message(), "");
+  EXPECT_EQ(plan.cost(0), (Cost{most, 3 * 12 * 2800, 2}));
+  EXPECT_EQ(plan.cost(1), (Cost{3 * 2 * 2800, most, 6}));
 }
 
 TEST(StepPlanTest, CountsSharedLaunchesOnce) {
