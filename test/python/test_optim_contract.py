@@ -343,6 +343,15 @@ def test_copies_continue_alike_and_share_nothing(factory: Any, how: str) -> None
     assert len(optimizer.param_groups) == 1
 
 
+def test_an_optimizer_pickled_before_products_had_a_type_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, optimizer = trained(lambda params: Muon(params, lr=0.1), 2)
+    state = optimizer.__getstate__()
+    del state["_product_dtype"]
+    monkeypatch.setattr(Muon, "__getstate__", lambda self: state)
+    old = pickle.loads(pickle.dumps(optimizer))
+    assert_bitwise(continued(old, 2, 2), continued(optimizer, 2, 2))
+
+
 @EVERY
 @pytest.mark.parametrize("saved_after", [1, 2, 3, 4])
 def test_resume_in_mid_period_is_bit_exact(factory: Any, saved_after: int) -> None:

@@ -543,6 +543,7 @@ class KaonOptimizer(torch.optim.Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self.__dict__.setdefault("_product_dtype", None)  # which optimizers pickled by older versions lack
         self._programs = None  # compiled code and addresses are found again at the next step
         pending = self.__dict__.get("_pending_state")
         self._pending_state = None
