@@ -234,7 +234,8 @@ def build_plan(module: Module) -> StepPlan:
 class StepInputs:
     """The addresses, strides and scalars of steps, and how the tensors were that they are of.
 
-    A row is a parameter with its gradient and states. Keeps no tensor alive: they are handed in as entries,
+    A row is a parameter with its gradient and states. Keeps no tensor alive but gradients, from :meth:`compare` to
+    :meth:`release`: they are handed in as entries,
     ``(parameter, its states, the key of their count of updates or None, then key and tensor of each state)``.
     """
 
@@ -244,14 +245,14 @@ class StepInputs:
     @property
     def uses_exchange(self) -> bool: ...
     def add(self, matrices: int, states: int) -> int:
-        """Add a row; returns its number."""
+        """Add a row; returns its number. Raises ValueError where all rows would have more than 2**26 operands."""
 
     def place(self, row: int, matrix: int, operand: int, address: int, stride: int) -> None:
         """Say where a matrix of an operand lies: 0 is the parameter, 1 the gradient, then come the states."""
 
     def add_scalars(self, values: int, count: int, counting_row: int = -1) -> None:
         """Add a scalar set with the ``count`` values numbered ``values``, after the number of this update of
-        ``counting_row``, if that is not -1."""
+        ``counting_row``, if that is not -1. Raises ValueError where all sets would have 2**26 values."""
 
     def set_values(self, values: int, numbers: Sequence[float]) -> None:
         """Give the values numbered ``values`` to the sets that have them; raises ValueError for another number."""
@@ -260,16 +261,27 @@ class StepInputs:
         """Compare every row with what it was when it was accepted, and its states with the optimizer's ``states``.
 
         An address that changed is corrected. Returns the rows that have anything else, or of which torch does not say.
+        Holds the gradients of all rows until :meth:`release`, since a parameter may make another at each question.
         """
 
-    def accept(self, row: int, entry: tuple[Any, ...], in_place: bool) -> None:
-        """Take a row with a gradient for what it is now; ``in_place``: whether the gradient is read where it is."""
+    def gradient(self, row: int) -> Any:
+        """The gradient of a row that :meth:`compare` or :meth:`accept` holds; None without one to update with."""
+
+    def accept(self, row: int, entry: tuple[Any, ...], gradient: Any, in_place: bool) -> None:
+        """Take a row for what it is now, and hold its ``gradient``; ``in_place``: whether that is read where it is.
+
+        Raises TypeError where the row counts its updates and its count is no int.
+        """
 
     def clear(self, row: int) -> None:
         """A row without a gradient, which a step leaves alone."""
 
+    def release(self) -> None:
+        """Let go of the gradients that :meth:`compare` and :meth:`accept` hold."""
+
     def count_updates(self, entries: list[tuple[Any, ...]]) -> None:
-        """Add one to the count of every row with a gradient that has one."""
+        """Add one to the count of every row with a gradient that has one. Where states raise, those of the other rows
+        are counted, and the first error is raised then."""
 
     def addresses(self) -> list[int]:
         """Address and stride of each operand of each matrix, as :meth:`Executor.step` takes them."""

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <exception>
 #include <pybind11/stl.h>
 #include <unordered_map>
 #include <utility>
@@ -66,6 +67,12 @@ StepInputs::StepInputs(const py::type &tensorType, const py::object &exchange)
 //===----------------------------------------------------------------------===//
 
 size_t StepInputs::add(size_t matrices, size_t states) {
+  size_t room = maxNumbers - buffers.size();
+  if (states > room || matrices > room / (2 + states)) {
+    throw py::value_error(concat("add: expects at most ", room,
+                                 " more operands, but got ", matrices,
+                                 " matrices with ", states, " states"));
+  }
   Row row;
   row.firstBuffer = buffers.size();
   row.numMatrices = matrices;
@@ -99,25 +106,33 @@ void StepInputs::place(size_t row, size_t matrix, size_t operand,
 
 void StepInputs::addScalars(size_t values, size_t count, int64_t countingRow) {
   bool hasCount = countingRow >= 0;
-  sets.push_back({values, scalars.size(), count + hasCount, hasCount});
-  if (hasCount) {
-    rowAt(static_cast<size_t>(countingRow)).counts.push_back(scalars.size());
+  Row *counting = hasCount ? &rowAt(static_cast<size_t>(countingRow)) : nullptr;
+  size_t first = scalars.size();
+  if (count >= maxNumbers - first) {
+    throw py::value_error(concat("add_scalars: expects fewer than ",
+                                 maxNumbers - first, " more values, but got ",
+                                 count));
   }
-  scalars.resize(scalars.size() + count + hasCount, 0.0);
+  scalars.resize(first + count + hasCount, 0.0); // before what points to them
+  sets.push_back({values, first, count + hasCount, hasCount});
+  if (counting) {
+    counting->counts.push_back(first);
+  }
 }
 
 void StepInputs::setValues(size_t values, const py::sequence &numbers) {
   auto copy = numbers.cast<std::vector<double>>();
   for (const ScalarSet &set : sets) {
-    if (set.values != values) {
-      continue;
-    }
     size_t count = set.count - set.hasCount;
-    if (copy.size() != count) {
+    if (set.values == values && copy.size() != count) {
       throw py::value_error(concat("values ", values, ": expects ", count,
                                    " numbers, but got ", copy.size()));
     }
-    std::ranges::copy(copy, scalars.begin() + set.first + set.hasCount);
+  }
+  for (const ScalarSet &set : sets) {
+    if (set.values == values) {
+      std::ranges::copy(copy, scalars.begin() + set.first + set.hasCount);
+    }
   }
 }
 
@@ -167,10 +182,13 @@ void StepInputs::checkEntries(const py::list &entries) const {
   }
 }
 
-bool StepInputs::hasGradient(const Entry &entry, py::object &gradient) {
-  gradient = gradOf(entry.parameter);
-  return !gradient.is_none() &&
-         requiresGradOf(entry.parameter).ptr() == Py_True;
+/// The gradient to update a parameter with, or null.
+py::object StepInputs::findGradient(const Entry &entry) {
+  py::object gradient = gradOf(entry.parameter);
+  if (gradient.is_none() || requiresGradOf(entry.parameter).ptr() != Py_True) {
+    return {};
+  }
+  return gradient;
 }
 
 //===----------------------------------------------------------------------===//
@@ -294,20 +312,22 @@ bool StepInputs::readCount(const Row &row, const Entry &entry) {
 }
 
 void StepInputs::shiftGradient(Row &row, uintptr_t data) {
-  auto distance = static_cast<ptrdiff_t>(data - row.gradient.data);
+  uintptr_t distance = data - row.gradient.data; // forwards, or around
   row.gradient.data = data;
   if (!row.isInPlace) {
     return; // It is copied, from wherever it is.
   }
   for (size_t i = 0; i < row.numMatrices; ++i) {
     void *&address = buffers[row.firstBuffer + i * row.numOperands + 1].data;
-    address = static_cast<std::byte *>(address) + distance;
+    address = reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(address) +
+                                       distance);
   }
 }
 
 bool StepInputs::isUnchanged(Row &row, Entry &entry) {
-  py::object gradient;
-  if (!hasGradient(entry, gradient)) {
+  py::object gradient = findGradient(entry);
+  row.held = gradient;
+  if (!gradient) {
     return row.isKnown && !row.isActive;
   }
   uintptr_t data = 0;
@@ -319,8 +339,7 @@ bool StepInputs::isUnchanged(Row &row, Entry &entry) {
   }
   TensorReader::Change change =
       reader.compare(gradient.ptr(), row.gradient, data);
-  if (change == TensorReader::Change::Other ||
-      (row.isInPlace && reader.isNegated(gradient.ptr(), row.gradient))) {
+  if (change == TensorReader::Change::Other) {
     return false;
   }
   if (change == TensorReader::Change::Moved) {
@@ -339,7 +358,7 @@ std::vector<size_t> StepInputs::compare(const py::list &entries,
   std::vector<size_t> changed;
   for (size_t i = 0; i < rows.size(); ++i) {
     Entry entry = readEntry(i, entries);
-    auto held = py::reinterpret_borrow<py::object>(entry.tuple);
+    auto tuple = py::reinterpret_borrow<py::object>(entry.tuple);
     if (!isUnchanged(rows[i], entry)) {
       rows[i].isKnown = false; // until it is accepted
       changed.push_back(i);
@@ -348,16 +367,27 @@ std::vector<size_t> StepInputs::compare(const py::list &entries,
   return changed;
 }
 
-void StepInputs::accept(size_t row, const py::tuple &entry, bool inPlace) {
+py::object StepInputs::gradient(size_t row) {
+  const py::object &held = rowAt(row).held;
+  return held ? held : py::none();
+}
+
+void StepInputs::accept(size_t row, const py::tuple &entry,
+                        const py::object &gradient, bool inPlace) {
   Row &accepted = rowAt(row);
   Entry read = readEntry(accepted, entry.ptr());
-  py::object gradient = gradOf(read.parameter);
   if (read.counts()) {
     read.count = getItem(read.states, read.countKey);
   }
+  if (!readCount(accepted, read)) {
+    throw py::type_error(
+        concat("count: expects an int, but got ",
+               read.count ? Py_TYPE(read.count.ptr())->tp_name : "nothing"));
+  }
   accepted.isActive = true;
   accepted.isInPlace = inPlace;
-  accepted.isKnown = readCount(accepted, read) && PyDict_Check(read.states) &&
+  accepted.held = gradient;
+  accepted.isKnown = PyDict_Check(read.states) &&
                      reader.read(read.parameter, accepted.parameter) &&
                      reader.read(gradient.ptr(), accepted.gradient);
   for (size_t i = 0; i < accepted.states.size(); ++i) {
@@ -370,6 +400,7 @@ void StepInputs::clear(size_t row) {
   Row &cleared = rowAt(row);
   cleared.isActive = false;
   cleared.isKnown = true;
+  cleared.held = py::object();
   for (size_t i = 0; i < cleared.numMatrices; ++i) {
     buffers[cleared.firstBuffer + i * cleared.numOperands + 1].data = nullptr;
   }
@@ -379,26 +410,44 @@ void StepInputs::clear(size_t row) {
 // After a step
 //===----------------------------------------------------------------------===//
 
+void StepInputs::release() {
+  for (size_t i = 0; i < rows.size(); ++i) { // what goes may run Python code
+    rows[i].held = py::object();
+  }
+}
+
 void StepInputs::countUpdates(const py::list &entries) const {
   checkEntries(entries);
   py::int_ one(1);
   py::object before, after; // Most rows are of one age, and share the number.
-  for (size_t i = 0; i < rows.size(); ++i) {
-    Entry entry = readEntry(i, entries);
-    if (!rows[i].isActive || !entry.counts()) {
-      continue;
-    }
+  auto countUpdate = [&](const Entry &entry) {
     py::object count = getItem(entry.states, entry.countKey);
     if (!count) {
       throw py::key_error("step");
     }
     if (!count.is(before)) {
-      before = count;
       after = count + one;
+      before = std::move(count);
     }
     if (PyObject_SetItem(entry.states, entry.countKey, after.ptr()) != 0) {
       throw py::error_already_set();
     }
+  };
+  std::exception_ptr failure;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Entry entry = readEntry(i, entries);
+    auto tuple = py::reinterpret_borrow<py::object>(entry.tuple);
+    if (!rows[i].isActive || !entry.counts()) {
+      continue;
+    }
+    try {
+      countUpdate(entry);
+    } catch (...) {
+      failure = failure ? failure : std::current_exception();
+    }
+  }
+  if (failure) {
+    std::rethrow_exception(failure);
   }
 }
 
@@ -471,7 +520,7 @@ void kaon::python::bindStepInputs(py::module_ &m) {
       m, "StepInputs",
       "The addresses, strides and scalars of steps, and how the tensors were "
       "that they are of. A row is a parameter with its gradient and states. "
-      "Keeps no tensor alive.")
+      "Keeps no tensor alive but gradients, from compare to release.")
       .def(py::init([](const py::type &tensorType, const py::object &exchange) {
              return std::make_unique<StepInputs>(tensorType, exchange);
            }),
@@ -499,13 +548,17 @@ void kaon::python::bindStepInputs(py::module_ &m) {
            "those that have to be looked at. `entries` has, for each row, a "
            "tuple (parameter, its states, the key of their count of updates or "
            "None, then key and tensor of each state), `states` is the "
-           "optimizer's.")
+           "optimizer's. Holds the gradients until release.")
+      .def("gradient", &StepInputs::gradient, py::arg("row"),
+           "The gradient of a row that compare or accept holds, or None.")
       .def("accept", &StepInputs::accept, py::arg("row"), py::arg("entry"),
-           py::arg("in_place"),
-           "Takes a row with a gradient for what it is now. `in_place`: "
-           "whether the gradient is read where it is.")
+           py::arg("gradient"), py::arg("in_place"),
+           "Takes a row with a gradient for what it is now, and holds the "
+           "gradient. `in_place`: whether that is read where it is.")
       .def("clear", &StepInputs::clear, py::arg("row"),
            "A row without a gradient, which a step leaves alone.")
+      .def("release", &StepInputs::release,
+           "Lets go of the gradients that compare and accept hold.")
       .def("count_updates", &StepInputs::countUpdates, py::arg("entries"),
            "Adds one to the count of every row with a gradient that has one.")
       .def("addresses", &listAddresses,

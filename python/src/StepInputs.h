@@ -6,9 +6,11 @@
 // where anything else has changed are for Python to look at.
 //
 // A row is a parameter with its gradient and states, and one or more matrices.
-// Nothing of Python's is kept alive: tensors are handed in for each call, so
-// that they can go when the garbage collector says so. All members are called
-// with the GIL.
+// Gradients are held from the comparison until they are released, since a class
+// of parameters may make one whenever it is asked: what was compared is what a
+// step works on. Nothing else of Python's is kept alive: tensors are handed in
+// for each call, so that they can go when the garbage collector says so. All
+// members are called with the GIL.
 //
 //===----------------------------------------------------------------------===//
 
@@ -33,7 +35,7 @@ public:
   bool usesExchange() const { return reader.usesExchange(); }
 
   /// Adds a row of so many matrices with so many states each; returns its
-  /// number.
+  /// number. Refuses more than `maxNumbers` operands in all.
   size_t add(size_t matrices, size_t states);
   /// Says where an operand of a matrix lies: 0 is the parameter, 1 the
   /// gradient, then come the states.
@@ -42,22 +44,31 @@ public:
 
   /// Adds a scalar set that has the values numbered `values`, as many as
   /// `count` says. Those of a row that counts its updates come after the count.
+  /// Refuses `maxNumbers` of them in all, and more.
   void addScalars(size_t values, size_t count, int64_t countingRow);
   /// Gives the values numbered `values`, to all sets that have them.
   void setValues(size_t values, const pybind11::sequence &numbers);
 
   /// Compares the tensors of all rows with what they were, and the states that
   /// are in use with those that the optimizer has. Returns the numbers of the
-  /// rows that have to be looked at.
+  /// rows that have to be looked at. Holds the gradients.
   std::vector<size_t> compare(const pybind11::list &entries,
                               const pybind11::object &optimizerStates);
-  /// Takes the tensors of a row for what they are now. `inPlace` says whether
-  /// its gradient is read where it is.
-  void accept(size_t row, const pybind11::tuple &entry, bool inPlace);
+  /// The gradient of a row that is held; None where it has none to be updated
+  /// with.
+  pybind11::object gradient(size_t row);
+  /// Takes the tensors of a row for what they are now, and holds `gradient`.
+  /// `inPlace` says whether that is read where it is.
+  void accept(size_t row, const pybind11::tuple &entry,
+              const pybind11::object &gradient, bool inPlace);
   /// A row without a gradient, which is left alone.
   void clear(size_t row);
 
-  /// Counts the update of each row that was just stepped.
+  /// Lets go of the gradients: kernels have read them, or will not.
+  void release();
+
+  /// Counts the update of each row that was just stepped. Where states refuse
+  /// that, those of other rows are counted all the same.
   void countUpdates(const pybind11::list &entries) const;
 
   /// Copies for one step, which other threads cannot change.
@@ -65,6 +76,9 @@ public:
   std::vector<double> copyScalars() const { return scalars; }
   /// The scalar sets, in a copy of the scalars.
   std::vector<KaonScalars> setsIn(const std::vector<double> &copy) const;
+
+  /// Of operands and of scalars; a GiB of the former.
+  static constexpr size_t maxNumbers = size_t(1) << 26;
 
 private:
   struct Row {
@@ -74,6 +88,7 @@ private:
     bool isInPlace = false; // whether that is read where it is
     bool hasStates = false; // whether the optimizer's states are those in use
     std::vector<size_t> counts; // where in scalars its count is
+    pybind11::object held;      // the gradient, while a step is under way
     TensorLayout parameter, gradient;
     std::vector<TensorLayout> states;
   };
@@ -89,7 +104,7 @@ private:
   bool isUnchanged(Row &row, Entry &entry);
   bool areStatesUnchanged(const Row &row, Entry &entry);
   bool readCount(const Row &row, const Entry &entry);
-  bool hasGradient(const Entry &entry, pybind11::object &gradient);
+  pybind11::object findGradient(const Entry &entry);
   void shiftGradient(Row &row, uintptr_t data);
   void findStates(const pybind11::list &entries, PyObject *states);
   bool areStatesWhereTheyWere(const pybind11::list &entries,

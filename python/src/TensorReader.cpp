@@ -62,19 +62,28 @@ py::object TensorAttribute::operator()(PyObject *object) {
   return value;
 }
 
-/// Forgets what torch raised to refuse; what has nothing to do with the tensor,
-/// such as an interrupt, goes on.
-static void forgetRefusal() {
-  if (!PyErr_ExceptionMatches(PyExc_Exception)) {
-    throw py::error_already_set();
+/// The answer of `read`; false where the tensor refuses one, or its answers are
+/// not of the types that they should be. What has nothing to do with the
+/// tensor, such as an interrupt, goes on.
+template <typename Read> static bool unlessRefused(Read read) {
+  try {
+    return read();
+  } catch (py::error_already_set &error) {
+    if (!error.matches(PyExc_Exception)) {
+      throw;
+    }
+  } catch (py::cast_error &) { // NOLINT(bugprone-empty-catch)
   }
-  PyErr_Clear();
+  return false;
 }
 
 bool TensorReader::describeTensor(PyObject *object,
                                   dlpack::Tensor &tensor) const {
   if (describe(object, &tensor) != 0) {
-    forgetRefusal();
+    throw py::error_already_set();
+  }
+  // Before DLPack 1.2 tensors without gaps need not have strides.
+  if (tensor.ndim < 0 || (tensor.ndim > 0 && !tensor.strides)) {
     return false;
   }
   return tensor.data || std::find(tensor.shape, tensor.shape + tensor.ndim,
@@ -103,25 +112,18 @@ static py::object callMethod(const py::object &method, PyObject *tensor) {
 
 bool TensorReader::readAttributes(PyObject *tensor, uintptr_t &data,
                                   std::array<py::object, 5> &values) {
-  try {
-    data = callMethod(dataPtr, tensor).cast<uintptr_t>();
-    for (size_t i = 0; i < attributes.size(); ++i) {
-      values[i] = attributes[i](tensor);
-    }
-    values.back() = callMethod(stride, tensor);
-    return data != 0 || py::handle(tensor).attr("numel")().cast<int64_t>() == 0;
-  } catch (py::error_already_set &error) {
-    if (!error.matches(PyExc_Exception)) {
-      throw;
-    }
-    return false;
+  data = callMethod(dataPtr, tensor).cast<uintptr_t>();
+  for (size_t i = 0; i < attributes.size(); ++i) {
+    values[i] = attributes[i](tensor);
   }
+  values.back() = callMethod(stride, tensor);
+  return data != 0 || py::handle(tensor).attr("numel")().cast<int64_t>() == 0;
 }
 
 /// Whether a dimension has several elements, next to each other.
 static bool findNeighbours(const std::vector<int64_t> &sizes,
                            const std::vector<int64_t> &strides) {
-  for (size_t i = 0; i < sizes.size(); ++i) {
+  for (size_t i = 0; i < std::min(sizes.size(), strides.size()); ++i) {
     if (sizes[i] > 1 && strides[i] == 1) {
       return true;
     }
@@ -129,19 +131,8 @@ static bool findNeighbours(const std::vector<int64_t> &sizes,
   return false;
 }
 
-bool TensorReader::read(PyObject *tensor, TensorLayout &layout) {
-  if (!isTensor(tensor)) {
-    return false;
-  }
-  if (!describe) {
-    if (!readAttributes(tensor, layout.data, layout.attributes)) {
-      return false;
-    }
-    layout.hasNeighbours =
-        findNeighbours(layout.attributes[3].cast<std::vector<int64_t>>(),
-                       layout.attributes[4].cast<std::vector<int64_t>>());
-    return true;
-  }
+bool TensorReader::readDescription(PyObject *tensor,
+                                   TensorLayout &layout) const {
   dlpack::Tensor described = {};
   if (!describeTensor(tensor, described)) {
     return false;
@@ -156,6 +147,27 @@ bool TensorReader::read(PyObject *tensor, TensorLayout &layout) {
   layout.extents = std::move(sizes);
   layout.extents.insert(layout.extents.end(), strides.begin(), strides.end());
   return true;
+}
+
+bool TensorReader::readAttributes(PyObject *tensor, TensorLayout &layout) {
+  bool isRead = readAttributes(tensor, layout.data, layout.attributes);
+  layout.hasNeighbours =
+      isRead &&
+      findNeighbours(layout.attributes[3].cast<std::vector<int64_t>>(),
+                     layout.attributes[4].cast<std::vector<int64_t>>());
+  return isRead;
+}
+
+bool TensorReader::read(PyObject *tensor, TensorLayout &layout) {
+  if (!isTensor(tensor)) {
+    return false;
+  }
+  return unlessRefused([&] {
+    bool isRead = describe ? readDescription(tensor, layout)
+                           : readAttributes(tensor, layout);
+    layout.isNegated = isRead && isNegated(tensor);
+    return isRead;
+  });
 }
 
 bool TensorReader::isDescribedAs(PyObject *tensor, const TensorLayout &layout,
@@ -173,33 +185,34 @@ bool TensorReader::isDescribedAs(PyObject *tensor, const TensorLayout &layout,
          std::equal(sizes + ndim, sizes + 2 * ndim, described.strides);
 }
 
+bool TensorReader::hasAttributes(PyObject *tensor, const TensorLayout &layout,
+                                 uintptr_t &data) {
+  std::array<py::object, 5> values;
+  auto equal = [](const py::object &a, const py::object &b) {
+    return b && (a.is(b) || a.equal(b));
+  };
+  return readAttributes(tensor, data, values) &&
+         std::ranges::equal(values, layout.attributes, equal);
+}
+
 TensorReader::Change TensorReader::compare(PyObject *tensor,
                                            const TensorLayout &layout,
                                            uintptr_t &data) {
   if (!isTensor(tensor)) {
     return Change::Other;
   }
-  bool isAlike = false;
-  if (describe) {
-    isAlike = isDescribedAs(tensor, layout, data);
-  } else {
-    std::array<py::object, 5> values;
-    auto equal = [](const py::object &a, const py::object &b) {
-      return b && (a.is(b) || a.equal(b));
-    };
-    isAlike = readAttributes(tensor, data, values) &&
-              std::ranges::equal(values, layout.attributes, equal);
-  }
+  bool isAlike = unlessRefused([&] {
+    bool hasLayout = describe ? isDescribedAs(tensor, layout, data)
+                              : hasAttributes(tensor, layout, data);
+    bool isSignKnown = layout.hasNeighbours && !layout.isNegated;
+    return hasLayout && (isSignKnown || isNegated(tensor) == layout.isNegated);
+  });
   if (!isAlike) {
     return Change::Other;
   }
   return data == layout.data ? Change::None : Change::Moved;
 }
 
-bool TensorReader::isNegated(PyObject *tensor,
-                             const TensorLayout &layout) const {
-  if (layout.hasNeighbours) {
-    return false;
-  }
+bool TensorReader::isNegated(PyObject *tensor) const {
   return callMethod(isNegative, tensor).ptr() == Py_True;
 }

@@ -26,9 +26,11 @@ struct TensorLayout {
   dlpack::Device device = {};
   dlpack::DataType dtype = {};
   std::vector<int64_t> extents;
-  /// Whether some elements follow each other. Then they are what memory says:
-  /// torch leaves a sign for later in imaginary parts only, which are every
-  /// other number in memory.
+  /// Whether the elements are the negatives of those in memory.
+  bool isNegated = false;
+  /// Whether some elements follow each other. Then it is not asked again
+  /// whether they are negated, which takes as long as all the rest: torch does
+  /// that to imaginary parts only, which are every other number in memory.
   bool hasNeighbours = false;
   // What attributes say, where there is no such interface: layout, dtype,
   // device, shape and strides.
@@ -57,7 +59,7 @@ public:
   enum class Change : uint8_t {
     None,
     Moved, // the same elsewhere
-    Other, // of another layout, or torch does not say
+    Other, // of another layout or sign, or it does not say
   };
 
   /// `tensorType` is torch.Tensor, `exchange` its capsule, or None where torch
@@ -68,8 +70,9 @@ public:
   /// Whether tensors are read through the exchange interface.
   bool usesExchange() const { return describe; }
 
-  /// Reads `tensor`. False where it is no tensor, or torch refuses to say where
-  /// it lies: sparse tensors, tensors without memory.
+  /// Reads `tensor`. False where it is no tensor, or refuses to say where it
+  /// lies: sparse tensors, tensors without memory, subclasses that answer
+  /// something else.
   bool read(PyObject *tensor, TensorLayout &layout);
 
   /// Compares `tensor` with what it was.
@@ -78,20 +81,21 @@ public:
   /// Looks again which types have torch's own attributes.
   void forgetTypes();
 
-  /// Whether the elements of `tensor`, which is as `layout` says, are the
-  /// negatives of those in memory.
-  bool isNegated(PyObject *tensor, const TensorLayout &layout) const;
-
 private:
   bool isTensor(PyObject *object) const {
     return PyObject_TypeCheck(object,
                               reinterpret_cast<PyTypeObject *>(type.ptr()));
   }
   bool describeTensor(PyObject *object, dlpack::Tensor &tensor) const;
+  bool readDescription(PyObject *tensor, TensorLayout &layout) const;
   bool isDescribedAs(PyObject *tensor, const TensorLayout &layout,
                      uintptr_t &data) const;
   bool readAttributes(PyObject *tensor, uintptr_t &data,
-                      std::array<pybind11::object, 5> &attributes);
+                      std::array<pybind11::object, 5> &values);
+  bool readAttributes(PyObject *tensor, TensorLayout &layout);
+  bool hasAttributes(PyObject *tensor, const TensorLayout &layout,
+                     uintptr_t &data);
+  bool isNegated(PyObject *tensor) const;
 
   pybind11::object type;
   pybind11::object isNegative, dataPtr, stride; // methods of torch.Tensor

@@ -47,7 +47,7 @@ class Watched:
         self.states: dict[Any, Any] = {self.parameter: self.state}
         self.entry = (self.parameter, self.state, "step", "m", self.state["m"])
         self.place(self.parameter, self.gradient, self.state["m"])
-        self.inputs.accept(self.row, self.entry, True)
+        self.inputs.accept(self.row, self.entry, self.gradient, True)
         assert self.changed() == []
 
     @property
@@ -133,10 +133,27 @@ def test_an_imaginary_part_that_torch_negates_later_is_noticed(exchange: Any, sh
     watched.parameter.grad = None
     watched.parameter.data = torch.zeros(shape)
     watched.parameter.grad = values.imag
-    watched.inputs.accept(0, watched.entry, True)
+    watched.inputs.accept(0, watched.entry, watched.gradient, True)
     assert watched.changed() == []
     watched.parameter.grad = values.conj().imag
     assert watched.gradient.is_neg() and watched.gradient.stride() == values.imag.stride()
+    assert watched.changed() == [0]
+
+
+@pytest.mark.parametrize("which", ["parameter", "gradient", "state"])
+def test_a_sign_left_for_later_is_noticed_at_one_address(exchange: Any, which: str) -> None:
+    watched = Watched(exchange)
+    values = torch.zeros((4, 6), dtype=torch.complex64)
+    tensor = {"parameter": watched.parameter, "gradient": watched.gradient, "state": watched.state["m"]}[which]
+    tensor.data = values.imag
+    watched.inputs.accept(0, watched.entry, watched.gradient, True)
+    assert watched.changed() == []
+    tensor.data = values.conj().imag
+    assert tensor.is_neg() and tensor.stride() == values.imag.stride() and tensor.data_ptr() == values.imag.data_ptr()
+    assert watched.changed() == [0]
+    watched.inputs.accept(0, watched.entry, watched.gradient, True)
+    assert watched.changed() == []
+    tensor.data = values.imag
     assert watched.changed() == [0]
 
 
@@ -145,7 +162,7 @@ def test_types_and_devices_are_noticed_at_one_address(exchange: Any) -> None:
     for view in (memory.view(torch.int32), memory.view(torch.bfloat16)[:24]):
         watched = Watched(exchange)
         watched.state["m"].data = memory.view(4, 6)
-        watched.inputs.accept(watched.row, watched.entry, True)
+        watched.inputs.accept(watched.row, watched.entry, watched.gradient, True)
         assert watched.changed() == []
         watched.state["m"].data = view.view(4, 6)
         assert watched.state["m"].data_ptr() == memory.data_ptr()
@@ -171,7 +188,7 @@ def test_a_gradient_that_only_moved_is_followed(exchange: Any) -> None:
 def test_the_copy_of_a_gradient_stays_where_it_is(exchange: Any) -> None:
     watched = Watched(exchange)
     watched.inputs.place(0, 0, 1, 4096, 6)
-    watched.inputs.accept(0, watched.entry, False)
+    watched.inputs.accept(0, watched.entry, watched.gradient, False)
     kept = watched.gradient
     watched.parameter.grad = torch.zeros(4, 6)
     assert watched.changed() == [] and watched.address(1) == 4096
@@ -195,8 +212,116 @@ def test_tensors_without_memory_are_never_trusted(exchange: Any) -> None:
         watched = Watched(exchange)
         watched.entry = (watched.parameter, {"m": tensor, "step": 7}, "step", "m", tensor)
         watched.states = {watched.parameter: watched.entry[1]}
-        watched.inputs.accept(0, watched.entry, True)
+        watched.inputs.accept(0, watched.entry, watched.gradient, True)
         assert watched.changed() == [0], tensor
+
+
+class _Odd(Tensor):
+    """A tensor that answers what it is told to."""
+
+    answers: dict[Any, Callable[[], Any]]
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for question, answer in getattr(args[0], "answers", {}).items():
+            if func == question:
+                return answer()
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def _refuse() -> Any:
+    raise RuntimeError("does not say")
+
+
+ODD: dict[str, dict[Any, Callable[[], Any]]] = {
+    "address": {Tensor.data_ptr: lambda: "nowhere"},
+    "no address": {Tensor.data_ptr: lambda: None},
+    "refused address": {Tensor.data_ptr: _refuse},
+    "number of elements": {Tensor.data_ptr: lambda: 0, Tensor.numel: lambda: "some"},
+    "shape": {Tensor.shape.__get__: lambda: ("a", "b")},  # type: ignore[attr-defined]
+    "no shape": {Tensor.shape.__get__: lambda: None},  # type: ignore[attr-defined]
+    "strides": {Tensor.stride: lambda: "ab"},
+    "refused sign": {Tensor.is_neg: _refuse},
+}
+
+
+@pytest.mark.parametrize("answers", ODD.values(), ids=list(ODD))
+def test_tensors_that_give_odd_answers_are_never_trusted(answers: dict[Any, Callable[[], Any]]) -> None:
+    watched = Watched(None)
+    odd = torch.zeros(4, 12)[:, ::2].as_subclass(_Odd)
+    watched.parameter.grad = odd
+    watched.inputs.accept(0, watched.entry, odd, True)
+    assert watched.changed() == [] and watched.gradient is odd, "before it does"
+    odd.answers = answers
+    assert watched.changed() == [0], "compared with what it was"
+    watched.inputs.accept(0, watched.entry, odd, True)
+    assert watched.changed() == [0], "and never taken"
+
+
+def test_what_is_no_answer_but_an_interrupt_goes_on() -> None:
+    def interrupt() -> Any:
+        raise KeyboardInterrupt
+
+    watched = Watched(None)
+    odd = torch.zeros(4, 6).as_subclass(_Odd)
+    watched.parameter.grad = odd
+    odd.answers = {Tensor.data_ptr: interrupt}
+    with pytest.raises(KeyboardInterrupt):
+        watched.changed()
+
+
+def test_gradients_are_held_from_the_comparison_to_the_release(exchange: Any) -> None:
+    watched = Watched(exchange)
+    watched.inputs.release()
+    assert watched.inputs.gradient(0) is None
+    first = watched.gradient
+    assert watched.changed() == [] and watched.inputs.gradient(0) is first
+    gone = weakref.ref(first)
+    watched.parameter.grad = None
+    del first
+    assert gone() is not None, "while a step is under way"
+    watched.inputs.release()
+    assert gone() is None
+    second = torch.zeros(4, 6)
+    watched.inputs.accept(0, watched.entry, second, True)
+    assert watched.inputs.gradient(0) is second
+    watched.inputs.clear(0)
+    assert watched.inputs.gradient(0) is None
+    watched.parameter.grad = second
+    watched.parameter.requires_grad_(False)
+    watched.changed()
+    assert watched.inputs.gradient(0) is None, "none to update a frozen parameter with"
+
+
+def test_the_gradient_that_was_placed_is_the_one_that_is_accepted(exchange: Any) -> None:
+    """Whatever the parameter says when it is asked again."""
+    watched = Watched(exchange)
+    placed, other = torch.zeros(2, 4, 6).unbind()
+    watched.place(watched.parameter, placed)
+    watched.parameter.grad = other
+    watched.inputs.accept(0, watched.entry, placed, True)
+    assert watched.changed() == [] and watched.address(1) == other.data_ptr()
+
+
+def test_a_failure_to_count_leaves_other_counts_right(exchange: Any) -> None:
+    class Refusing(dict[str, Any]):
+        def __setitem__(self, key: str, value: Any) -> None:
+            raise PermissionError(key)
+
+    inputs = _C.StepInputs(Tensor, exchange)
+    params = parameters([(4, 6)] * 3)
+    set_gradients(params, 0)
+    states: list[dict[str, Any]] = [{"step": 7}, Refusing(step=7), {"step": 7}]
+    entries = [(parameter, state, "step") for parameter, state in zip(params, states, strict=True)]
+    for entry in entries:
+        inputs.accept(inputs.add(1, 0), entry, entry[0].grad, True)
+    with pytest.raises(PermissionError, match="step"):
+        inputs.count_updates(entries)
+    assert [state["step"] for state in states] == [8, 7, 8]
+    del states[0]["step"]
+    with pytest.raises(KeyError, match="step"):
+        inputs.count_updates(entries)
+    assert states[2]["step"] == 9
 
 
 def test_counts_are_read_and_counted(exchange: Any) -> None:
@@ -238,12 +363,68 @@ def test_wrong_uses_are_refused(exchange: Any) -> None:
         inputs.clear(1)
     with pytest.raises(IndexError, match="expects a matrix below 1 and an operand below 3, but got 0 and 3"):
         inputs.place(0, 0, 3, 0, 0)
+    with pytest.raises(IndexError, match="expects a matrix below 1 and an operand below 3, but got 1 and 0"):
+        inputs.place(0, 1, 0, 0, 0)
     with pytest.raises(ValueError, match="values 0: expects 2 numbers, but got 1"):
         inputs.set_values(0, [1.0])
+    with pytest.raises(IndexError, match="row: expects one below 1, but got 1"):
+        inputs.gradient(1)
     with pytest.raises(ValueError, match="entries: expects one for each of 1 rows, but got 2"):
         inputs.compare([entry, entry], watched.states)
     with pytest.raises(ValueError, match="entries: expects tuples of 5 for a row with 1 states"):
         inputs.compare([entry[:3]], watched.states)
+
+
+@pytest.mark.parametrize("count", [7.0, True, "7", None])
+def test_a_count_that_is_no_int_is_not_accepted(exchange: Any, count: Any) -> None:
+    watched = Watched(exchange)
+    watched.state["step"] = count
+    with pytest.raises(TypeError, match=f"count: expects an int, but got {type(count).__name__}"):
+        watched.inputs.accept(0, watched.entry, watched.gradient, True)
+    del watched.state["step"]
+    with pytest.raises(TypeError, match="count: expects an int, but got nothing"):
+        watched.inputs.accept(0, watched.entry, watched.gradient, True)
+    assert watched.inputs.scalars() == [[8.0, 0.0, 0.0]] and watched.changed() == [0]
+
+
+def test_what_is_refused_leaves_everything_as_it_was() -> None:
+    inputs = _C.StepInputs(Tensor, None)
+    inputs.add(1, 0)
+    with pytest.raises(IndexError, match="row: expects one below 1, but got 99"):
+        inputs.add_scalars(0, 3, 99)
+    assert inputs.scalars() == []
+    inputs.add_scalars(0, 2)
+    inputs.add_scalars(0, 3)
+    for numbers, wish in (([1.0, 2.0], 3), ([1.0, 2.0, 3.0], 2)):
+        with pytest.raises(ValueError, match=f"values 0: expects {wish} numbers, but got {len(numbers)}"):
+            inputs.set_values(0, numbers)
+    assert inputs.scalars() == [[0.0, 0.0], [0.0, 0.0, 0.0]]
+
+
+LIMIT = 1 << 26
+
+
+@pytest.mark.parametrize("matrices, states", [(2**61, 6), (1, LIMIT), (LIMIT, 0), (2**63, 2**63), (0, 2**64 - 2)])
+def test_more_operands_than_there_is_room_for_are_refused(matrices: int, states: int) -> None:
+    """Also where their number does not fit 64 bits."""
+    inputs = _C.StepInputs(Tensor, None)
+    inputs.add(1, 0)
+    message = f"expects at most {LIMIT - 2} more operands, but got {matrices} matrices with {states} states"
+    with pytest.raises(ValueError, match=message):
+        inputs.add(matrices, states)
+    assert inputs.addresses() == [0, 0, 0, 0]
+    with pytest.raises(IndexError, match="row: expects one below 1, but got 1"):
+        inputs.place(1, 0, 0, 4096, 1)
+
+
+@pytest.mark.parametrize("count", [LIMIT, 2**64 - 1])
+@pytest.mark.parametrize("row", [-1, 0])
+def test_more_scalars_than_there_is_room_for_are_refused(count: int, row: int) -> None:
+    inputs = _C.StepInputs(Tensor, None)
+    inputs.add(1, 0)
+    with pytest.raises(ValueError, match=f"expects fewer than {LIMIT} more values, but got {count}"):
+        inputs.add_scalars(0, count, row)
+    assert inputs.scalars() == []
 
 
 # ---- the C interface
@@ -277,6 +458,48 @@ def test_an_older_version_behind_a_newer_one_is_found() -> None:
     name = b"dlpack_exchange_api"
     header = _Header(2, 0, pointer(kaon.optim.program.exchange_api(), name))
     assert _C.StepInputs(Tensor, _capsule(ctypes.addressof(header), name)).uses_exchange
+
+
+class _Described(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint8 * 4),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("offset", ctypes.c_uint64),
+    )
+
+
+_Describe = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(_Described))
+
+
+class _Exchange(ctypes.Structure):
+    _fields_ = (("header", _Header), ("unused", ctypes.c_void_p * 3), ("describe", _Describe))
+
+
+@pytest.mark.parametrize("ndim, has_strides, trusted", [(2, True, True), (2, False, False), (-1, True, False)])
+def test_a_description_without_strides_is_not_trusted(ndim: int, has_strides: bool, trusted: bool) -> None:
+    """As DLPack before 1.2 describes tensors without gaps. Here every tensor is described alike."""
+    shape, strides = (ctypes.c_int64 * 2)(4, 6), (ctypes.c_int64 * 2)(6, 1)
+
+    def describe(_: int, described: Any) -> int:
+        described[0].data, described[0].ndim = 4096, ndim
+        described[0].shape = shape
+        if has_strides:
+            described[0].strides = strides
+        return 0
+
+    interface = _Exchange(_Header(1, 0, None), (ctypes.c_void_p * 3)(), _Describe(describe))
+    inputs = _C.StepInputs(Tensor, _capsule(ctypes.addressof(interface)))
+    assert inputs.uses_exchange
+    parameter = nn.Parameter(torch.zeros(4, 6))
+    parameter.grad = torch.zeros(4, 6)
+    entry, states = (parameter, {}, None), {parameter: {}}
+    entry = (parameter, states[parameter], None)
+    inputs.accept(inputs.add(1, 0), entry, parameter.grad, True)
+    assert inputs.compare([entry], states) == ([] if trusted else [0])
 
 
 # ---- groups
@@ -484,6 +707,141 @@ def test_options_that_are_tensors_or_lists_are_read_at_every_step(exchange: Any)
         assert_bitwise(snapshot(optimizer), snapshot(reference))
 
 
+class _Made(nn.Parameter):
+    """A parameter that makes its gradient each time it is asked for one, as where it unscales what backward left."""
+
+    change: Callable[[Tensor], Tensor] = staticmethod(lambda gradient: gradient * 2.0)
+    reads = 0
+
+    @property  # type: ignore[override]
+    def grad(self) -> Tensor | None:
+        self.reads += 1
+        gradient = Tensor.grad.__get__(self)  # type: ignore[attr-defined]
+        if gradient is None:
+            return None
+        made = self.change(gradient)
+        # Whatever was made before and is gone lends its memory to this.
+        self.scribbled = [torch.full_like(made, 99.0) for _ in range(4)]
+        return made
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        Tensor.grad.__set__(self, value)  # type: ignore[attr-defined]
+
+
+MADE_SHAPES = [(64, 64), (32, 128), (64, 64), (4096,)]
+MAKERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "scaled": lambda gradient: gradient * 2.0,
+    "transposed": lambda gradient: _transposed(gradient * 2.0),
+    "spread": lambda gradient: _spread(gradient * 2.0),
+    "negated in memory": lambda gradient: torch.complex(gradient, gradient * -2.0).conj().imag,
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=list(MAKERS))
+@pytest.mark.parametrize("factory", [FACTORIES["muon"], FACTORIES["adamw"], FACTORIES["ascent"]])
+def test_gradients_that_are_made_when_asked_for_are_read_once(exchange: Any, factory: Any, make: Any) -> None:
+    params = [_Made(parameter.detach().clone()) for parameter in parameters(MADE_SHAPES)]
+    twins = parameters(MADE_SHAPES)
+    optimizer, reference = factory(params), factory(twins)
+    for step in range(4):
+        set_gradients(twins, step)
+        for made, twin in zip(params, twins, strict=True):
+            made.change, made.reads = make, 0
+            assert twin.grad is not None
+            made.grad = twin.grad.clone()
+            twin.grad.mul_(2.0)
+        optimizer.step()
+        reference.step()
+        assert_bitwise(params, twins)
+        if step > 0:
+            assert [made.reads for made in params] == [1] * len(params)
+
+
+@pytest.mark.parametrize("action", ["raise", "skip"])
+def test_names_of_nonfinite_gradients_are_of_those_that_were_read(exchange: Any, action: str) -> None:
+    made = _Made(torch.ones(4, 6))
+    optimizer = AdamW([made, *parameters([(3, 3)])], lr=0.1, nonfinite=action)
+    made.grad = torch.ones(4, 6)
+    made.change = lambda gradient: gradient * (float("inf") if made.reads == 2 else 1.0)  # one for the types
+    if action == "raise":
+        with pytest.raises(FloatingPointError, match=r"not finite: parameter 0 of shape \(4, 6\); nothing"):
+            optimizer.step()
+    else:
+        with pytest.warns(UserWarning, match=r"not finite: parameter 0 of shape \(4, 6\); more"):
+            optimizer.step()
+    assert optimizer.param_groups[0]["step"] == 0 and bool((made == 1.0).all())
+
+
+def test_what_changes_while_a_step_looks_at_it_is_refused(exchange: Any) -> None:
+    made = _Made(torch.ones(4, 6, dtype=torch.bfloat16))
+    made.grad = torch.ones(4, 6, dtype=torch.bfloat16)
+    made.change = lambda gradient: gradient.float() if made.reads % 2 else gradient.clone()
+    optimizer = Muon([made], lr=0.1)
+    with pytest.raises(RuntimeError, match="types of gradients to stay as they are while a step looks at them"):
+        optimizer.step()
+    assert optimizer.param_groups[0]["step"] == 0 and bool((made == 1.0).all())
+
+
+def test_a_parameter_that_is_negated_where_it_is_goes_on_as_its_negative(exchange: Any) -> None:
+    (w,), (twin,) = parameters([(4, 6)]), parameters([(4, 6)])
+    memory = torch.complex(w.detach(), w.detach())
+    w.data = memory.imag
+    optimizer, reference = AdamW([w], lr=0.1, weight_decay=0.5), AdamW([twin], lr=0.1, weight_decay=0.5)
+    for step in range(4):
+        set_gradients([w], step)
+        set_gradients([twin], step)
+        if step == 2:
+            w.data = memory.conj().imag
+            twin.data.neg_()
+        optimizer.step()
+        reference.step()
+        assert_bitwise([w.resolve_neg()], [twin])
+
+
+def test_a_negative_view_as_a_state_is_refused(exchange: Any) -> None:
+    (w,) = parameters([(4, 6)])
+    optimizer = AdamW([w], lr=0.1)
+    set_gradients([w], 0)
+    optimizer.step()
+    before = w.detach().clone()
+    state = optimizer.state[w]
+    state["exp_avg"] = torch._neg_view(-state["exp_avg"])
+    with pytest.raises(ValueError, match=r"expects state exp_avg of parameter 0 .*, but got a view of their negatives"):
+        optimizer.step()
+    assert_bitwise([w], [before])
+    state["exp_avg"] = state["exp_avg"].resolve_neg()
+    optimizer.step()
+
+
+def test_autograd_sees_a_step_whose_counts_cannot_be_written(exchange: Any) -> None:
+    class Refusing(dict[str, Any]):
+        armed = False
+
+        def __setitem__(self, key: str, value: Any) -> None:
+            if self.armed:
+                raise PermissionError(key)
+            super().__setitem__(key, value)
+
+    params, twins = parameters(SHAPES), parameters(SHAPES)
+    optimizer, reference = AdamW(params, lr=0.1), AdamW(twins, lr=0.1)
+    for group in (params, twins):
+        set_gradients(group, 0)
+    optimizer.step()
+    reference.step()
+    state = Refusing(optimizer.state[params[1]])
+    optimizer.state[params[1]] = state
+    optimizer.compile()
+    state.armed = True
+    versions = [parameter._version for parameter in params]
+    with pytest.raises(PermissionError, match="step"):
+        optimizer.step()
+    reference.step()
+    assert_bitwise(params, twins)
+    assert all(parameter._version > version for parameter, version in zip(params, versions, strict=True))
+    assert [optimizer.state[parameter]["step"] for parameter in params] == [2, 1, 2, 2, 2, 2]
+
+
 # ---- lifetimes
 
 
@@ -505,6 +863,55 @@ def test_nothing_is_kept_alive(exchange: Any) -> None:
     assert kept() is None, "memory of gradients is free after zero_grad"
     assert [sys.getrefcount(p) for p in params] == counts
     assert [sys.getrefcount(tensor) for tensor in states] == state_counts
+
+
+def _step_refused(optimizer: Any, params: list[nn.Parameter]) -> None:
+    params[-1].grad = torch.zeros(5).to_sparse()
+    with pytest.raises(RuntimeError, match="expects dense gradients"):
+        optimizer.step()
+
+
+def _step_rebuilt(optimizer: Any, params: list[nn.Parameter]) -> None:
+    optimizer.param_groups[0]["amsgrad"] = True
+    optimizer.step()
+
+
+def _step_rebuilt_in_vain(optimizer: Any, params: list[nn.Parameter]) -> None:
+    optimizer.param_groups[0]["amsgrad"] = True
+    optimizer.state[params[0]]["exp_avg"] = torch.zeros(1)
+    with pytest.raises(ValueError, match="expects state exp_avg"):
+        optimizer.step()
+
+
+def _step_skipped(optimizer: Any, params: list[nn.Parameter]) -> None:
+    assert params[-1].grad is not None
+    params[-1].grad.fill_(float("nan"))
+    with pytest.warns(UserWarning, match="skipped a step"):
+        optimizer.step()
+
+
+ENDS: dict[str, Callable[[Any, list[nn.Parameter]], None]] = {
+    "a step": lambda optimizer, params: optimizer.step(),
+    "a step that is refused": _step_refused,
+    "a step on a new program": _step_rebuilt,
+    "a step without a new program": _step_rebuilt_in_vain,
+    "a step that is skipped": _step_skipped,
+    "compile": lambda optimizer, params: optimizer.compile(),
+    "plan": lambda optimizer, params: optimizer.plan(show=False),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=list(ENDS))
+def test_gradients_are_let_go_however_it_ends(exchange: Any, end: Callable[[Any, list[nn.Parameter]], None]) -> None:
+    params = parameters([(4, 6), (6, 4), (5,)])
+    optimizer = AdamW(params, lr=0.1)
+    set_gradients(params, 0)
+    optimizer.step()
+    set_gradients(params, 1)
+    kept = weakref.ref(params[0].grad)  # type: ignore[arg-type]
+    end(optimizer, params)
+    optimizer.zero_grad()
+    assert kept() is None
 
 
 def test_an_optimizer_that_its_parameters_know_is_collected(exchange: Any) -> None:

@@ -301,7 +301,17 @@ class KaonOptimizer(torch.optim.Optimizer):
         return loss
 
     def _step(self) -> None:
-        programs = self._compiled_programs()
+        try:
+            self._run(self._compiled_programs())
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        """Let go of the gradients that programs hold."""
+        for program in self._programs or ():
+            program.release()
+
+    def _run(self, programs: list[Program]) -> None:
         check = self._nonfinite != "propagate"
         if check and len(programs) > 1:
             # A program checks its own gradients only; none may start before all are known to be finite.
@@ -351,9 +361,13 @@ class KaonOptimizer(torch.optim.Optimizer):
                 )
         if programs is not None and all([program.collect(self.state) for program in programs]):
             return programs
+        self._release()
         programs = self._build()
-        for program in programs:
-            program.collect(self.state)
+        if not all([program.collect(self.state) for program in programs]):
+            raise RuntimeError(
+                f"{type(self).__name__} expects options, states and the types of gradients to stay as they are while a "
+                "step looks at them, but they were others at the second look"
+            )
         return programs
 
     def _build(self) -> list[Program]:
@@ -425,7 +439,10 @@ class KaonOptimizer(torch.optim.Optimizer):
 
     def compile(self) -> None:
         """Compile now what the first step would compile (for example before a process group's first collective)."""
-        self._compiled_programs()
+        try:
+            self._compiled_programs()
+        finally:
+            self._release()
 
     def plan(self, show: bool = True, kernels: bool = False) -> Plan:
         """What happens to each parameter: rule, update, view, matrices, kernels, and FLOPs and bytes per step.

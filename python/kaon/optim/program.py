@@ -4,7 +4,9 @@ A step's cost on the host matters for models of hundreds of parameters, so every
 addresses lie in a `_C.StepInputs`, and options are read again only where a group has other ones. Nothing is taken on
 trust, though: parameters, gradients and states may be replaced by the user between steps, and kernels work on raw
 addresses, so every tensor is compared with what it was at every step. The extension does that; where it finds another
-address of the same gradient it corrects it, and where it finds anything else, or cannot tell, this module looks.
+address of the same gradient it corrects it, and where it finds anything else, or cannot tell, this module looks. A
+class of parameters may make a gradient whenever it is asked for one, so it is asked once, and everything of the step is
+about that gradient, which the inputs hold until `Program.release`.
 """
 
 from __future__ import annotations
@@ -191,6 +193,11 @@ class Record:
                     f"expects state {spec.name} of {self.label} as contiguous {dtype} of shape {shape}, but got "
                     f"{tensor.dtype} of shape {tuple(tensor.shape)} and strides {tensor.stride()}"
                 )
+            if tensor.is_neg():
+                raise ValueError(
+                    f"expects state {spec.name} of {self.label} as its elements are, but got a view of their "
+                    "negatives; replace it by its resolve_neg()"
+                )
             if tensor.device != self.device:
                 raise ValueError(
                     f"expects state {spec.name} of {self.label} on {self.device}, as the parameter, but it is on "
@@ -216,7 +223,9 @@ class Record:
         """What is copied at every step, the parameter or its gradient, because kernels cannot work on it where it is:
         bytes of the buffer, and bytes moved. Without a gradient yet, it is taken to be laid out as the parameter."""
         parameter = self.parameter
-        gradient = parameter.grad if self.active and parameter.grad is not None else parameter
+        gradient = parameter.grad if self.active else None
+        if gradient is None:
+            gradient = parameter
         staged = {}
         if self.route.view.addresses(parameter) is None:
             size = self.numel * parameter.element_size()
@@ -227,12 +236,10 @@ class Record:
             staged["gradient"] = (size, size + self.numel * gradient.element_size())
         return staged
 
-    def stage(self) -> None:
+    def stage(self, inputs: _C.StepInputs) -> None:
         """Copy what kernels cannot work on where it is."""
         if self.gradient_buffer is not None:
-            gradient = self.parameter.grad
-            assert gradient is not None
-            self.gradient_buffer.copy_(gradient)
+            self.gradient_buffer.copy_(inputs.gradient(self.row))
             if self.negate:
                 self.gradient_buffer.neg_()
         if self.parameter_buffer is not None:
@@ -326,7 +333,8 @@ class Program:
     # -- a step -----------------------------------------------------------------------------------------------------
 
     def collect(self, states: Mapping[Tensor, dict[str, Tensor]]) -> bool:
-        """Check everything a step needs and bring addresses and scalars up to date. Changes nothing of the user's.
+        """Check everything a step needs and bring addresses and scalars up to date. Changes nothing of the user's, and
+        holds gradients until `release`.
 
         Returns False where the program no longer fits (an option that is compiled in has changed, states were
         replaced, a parameter was unfrozen), so that a new one has to be built.
@@ -338,11 +346,8 @@ class Program:
             return False
         for row in self._inputs.compare(self._tensors, states):
             self._active = None
-            record = self.records[row]
-            if not self._look_at(record, states):
+            if not self._look_at(self.records[row], states):
                 return False
-            if record.active:
-                self._inputs.accept(row, record.entry, record.gradient_buffer is None)
         if self._active is None:
             self._active = [record for record in self.records if record.active]
             self._parameters = [record.parameter for record in self._active]
@@ -352,8 +357,12 @@ class Program:
                 if record.gradient_buffer is not None or record.parameter_buffer is not None
             ]
         for record in self._staged:
-            record.stage()
+            record.stage(self._inputs)
         return True
+
+    def release(self) -> None:
+        """Let go of the gradients: the step is over, or does not take place."""
+        self._inputs.release()
 
     def _has_same_groups(self) -> bool:
         """Whether groups have the parameters that the program was made for, and still go together."""
@@ -384,8 +393,8 @@ class Program:
     def _look_at(self, record: Record, states: Mapping[Tensor, dict[str, Tensor]]) -> bool:
         """Check and place a record whose tensors may be others; False where the program does not fit them."""
         parameter = record.parameter
-        gradient = parameter.grad
-        if gradient is None or not parameter.requires_grad:
+        gradient = self._inputs.gradient(record.row)
+        if gradient is None:
             record.clear(self._inputs)
             return True
         if states.get(parameter) is not record.state or not record.has_states():
@@ -396,6 +405,7 @@ class Program:
             return False
         record.place_parameter(self._inputs)
         record.place_gradient(self._inputs, gradient)
+        self._inputs.accept(record.row, record.entry, gradient, record.gradient_buffer is None)
         return True
 
     def compile(self) -> CompiledProgram | InterpretedProgram | None:
@@ -423,23 +433,28 @@ class Program:
         bad = compiled.step_with(self._groups[0]["step"] + 1, self._inputs, check_finite)
         if bad and check_finite:
             return bad
+        # Kernels write past autograd: let a backward through an older graph see that these values have changed. This
+        # comes first, since states of the user's own kind may refuse to be counted.
+        increment_version(self._parameters)
         for record in self._staged:
             if record.parameter_buffer is not None:
                 record.parameter.copy_(record.parameter_buffer)
         self._inputs.count_updates(self._tensors)
-        # Kernels write past autograd: let a backward through an older graph see that these values have changed.
-        increment_version(self._parameters)
         return 0
 
     def nonfinite_records(self) -> list[Record]:
-        """The records whose gradient, as the program reads it, is not finite."""
+        """The records whose gradient, as the program reads it, is not finite; between `collect` and `release`."""
         active = [record for record in self.records if record.active]
         if not active:
             return []
-        finite = torch.stack([torch.isfinite(_gradient(record)).all() for record in active])
+        finite = torch.stack([torch.isfinite(self._gradient(record)).all() for record in active])
         return [
             record for record, good in zip(active, finite.tolist(), strict=True) if not good
         ]  # one copy to the host
+
+    def _gradient(self, record: Record) -> Tensor:
+        gradient: Tensor = self._inputs.gradient(record.row)
+        return gradient if record.gradient_buffer is None else record.gradient_buffer
 
     @property
     def inputs(self) -> _C.StepInputs:
@@ -457,18 +472,12 @@ class Program:
         return self._compiled
 
 
-def _gradient(record: Record) -> Tensor:
-    gradient = record.parameter.grad
-    assert gradient is not None
-    return gradient if record.gradient_buffer is None else record.gradient_buffer
-
-
-_Traits = tuple[int, torch.Size, tuple[int, ...], torch.dtype, torch.device]
+_Traits = tuple[int, torch.Size, tuple[int, ...], torch.dtype, torch.device, bool]
 
 
 def _traits(tensor: Tensor) -> _Traits:
     """Where a tensor lies, and how."""
-    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.is_neg()
 
 
 def _options(group: Mapping[str, Any]) -> tuple[Any, ...] | None:
