@@ -411,12 +411,13 @@ class CudaExecutor:
     def repeat(self, phase: int, launch: int, count: int = 1, stream: int = 0) -> None:
         """Launch one kernel of a phase again, on what the last step left: for measurements of it alone.
 
-        Parameters and states change as it changes them.
+        Parameters and states change as it changes them. The tensors of the last step must still be there, gradients
+        too.
 
         Args:
             launch: its position in :meth:`kernels`.
 
-        Raises ValueError before the first step of the phase, and for no such phase or launch.
+        Raises ValueError before the first step of the phase, for no such phase or launch, and for a negative count.
         """
 
     @property

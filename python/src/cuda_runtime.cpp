@@ -218,6 +218,8 @@ void bindCudaRuntime(py::module_ &m) {
       .def_property_readonly(
           "kernel_launches",
           [](const CudaExecutor &self) {
+            // A step of another thread may wait for the interpreter.
+            py::gil_scoped_release release;
             return self.cuda().numKernelLaunches();
           },
           "How many times a kernel of the plan was launched, alone or in a "
@@ -225,12 +227,14 @@ void bindCudaRuntime(py::module_ &m) {
       .def_property_readonly(
           "graph_launches",
           [](const CudaExecutor &self) {
+            py::gil_scoped_release release;
             return self.cuda().numGraphLaunches();
           },
           "How many times a graph was launched.")
       .def(
           "kernels",
           [](const CudaExecutor &self, size_t phase) {
+            py::gil_scoped_release release;
             return unwrap(self.cuda().kernelsOf(phase));
           },
           py::arg("phase") = 0,
@@ -246,15 +250,19 @@ void bindCudaRuntime(py::module_ &m) {
           py::arg("stream") = 0, py::call_guard<py::gil_scoped_release>(),
           "Launches one kernel of a phase again, `count` times, on what the "
           "last step left: for measurements of it alone. Parameters and states "
-          "change as it changes them. Raises ValueError before the first step "
-          "of the phase.")
+          "change as it changes them. The tensors of the last step must still "
+          "be there, gradients too. Raises ValueError before the first step of "
+          "the phase and for a negative `count`.")
       .def_property_readonly(
           "workspace_bytes",
           [](const CudaExecutor &self) { return self->plan().workspaceBytes; },
           "Bytes of workspace on the device.")
       .def_property_readonly(
           "table_bytes",
-          [](const CudaExecutor &self) { return self.cuda().tableBytes(); },
+          [](const CudaExecutor &self) {
+            py::gil_scoped_release release;
+            return self.cuda().tableBytes();
+          },
           "Bytes of tables on the device.")
       .def_property_readonly(
           "is_fake",

@@ -340,6 +340,7 @@ Result<int64_t> CudaBackend::countFlagged() {
 }
 
 int64_t CudaBackend::tableBytes() const {
+  std::lock_guard<std::mutex> lock(mutex);
   int64_t bytes = check ? check->deviceBytes() : 0;
   for (const Phase &phase : phases) {
     bytes += phase.tables.deviceBytes();
@@ -352,6 +353,7 @@ int64_t CudaBackend::tableBytes() const {
 //===----------------------------------------------------------------------===//
 
 int64_t CudaBackend::numKernelLaunches() const {
+  std::lock_guard<std::mutex> lock(mutex);
   int64_t count = 0;
   for (const Phase &phase : phases) {
     count += phase.tables.numKernelLaunches();
@@ -360,6 +362,7 @@ int64_t CudaBackend::numKernelLaunches() const {
 }
 
 int64_t CudaBackend::numGraphLaunches() const {
+  std::lock_guard<std::mutex> lock(mutex);
   int64_t count = 0;
   for (const Phase &phase : phases) {
     count += phase.tables.numGraphLaunches();
@@ -378,6 +381,7 @@ Status CudaBackend::checkPhase(size_t phase) const {
 Result<std::vector<std::string_view>>
 CudaBackend::kernelsOf(size_t phase) const {
   KAON_RETURN_IF_ERROR(checkPhase(phase));
+  std::lock_guard<std::mutex> lock(mutex);
   return phases[phase].tables.kernels();
 }
 

@@ -56,6 +56,11 @@ public:
   Status synchronize() override;
 
   const CudaDriver &cudaDriver() const { return *driver; }
+
+  // What follows may be asked while another thread runs a step, and waits until
+  // it has been started. A step may ask `allocate` for memory meanwhile:
+  // whoever asks must hold no lock that this needs.
+
   /// Bytes of device memory that tables take.
   int64_t tableBytes() const;
   /// Kernels of the plan that were launched so far, alone or as nodes of
@@ -67,7 +72,8 @@ public:
   /// The kernels that a step of the phase launches, in order.
   Result<std::vector<std::string_view>> kernelsOf(size_t phase) const;
   /// Launches one of them `count` times more, on what the last step left in
-  /// tables and workspace: for measurements of one kernel alone.
+  /// tables and workspace: for measurements of one kernel alone. The model's
+  /// memory of that step must still be there.
   Status repeat(size_t phase, size_t launch, int64_t count, void *stream);
 
 private:
@@ -122,7 +128,7 @@ private:
   size_t flagsCapacity = 0;
 
   // Of the step that runs, held by beginStep until endStep.
-  std::mutex mutex;
+  mutable std::mutex mutex;
   Stream stream = nullptr;
   // The end of the last step, for those on other streams and for the end.
   CudaEvent done;

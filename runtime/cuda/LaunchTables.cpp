@@ -36,6 +36,7 @@ void LaunchTables::clear(size_t scalars) {
   numEntries = 0;
   numScalars = scalars;
   usesFlags = false;
+  isSent = false;
 }
 
 template <typename T>
@@ -78,7 +79,7 @@ void LaunchTables::addMatrix(std::vector<std::byte> &region,
 
 void LaunchTables::addBlocks(const LaunchRequest &request,
                              const MatrixRequest &matrix, uint32_t index) {
-  // Rows and columns are counted, chunks and strips are numbered.
+  // Rows and columns are counted, chunks and parts are numbered.
   bool counts = request.schedule == Schedule::Rows ||
                 request.schedule == Schedule::Columns;
   int64_t extent = matrix.sizes[request.schedule == Schedule::Columns ? 1 : 0];
@@ -150,9 +151,27 @@ static Status checkPitches(const LaunchRequest &request,
   return Status::success();
 }
 
+/// Blocks of a launch are numbered in 31 bits.
+static Status checkGrid(const LaunchRequest &request,
+                        std::span<const MatrixRequest> matrices) {
+  constexpr int64_t most = std::numeric_limits<int32_t>::max();
+  int64_t grid = 0;
+  for (const MatrixRequest &matrix : matrices) {
+    if (matrix.blocks > most - grid) {
+      return Status::failure("kernel '", request.kernel->name(),
+                             "': expects at most ", most,
+                             " blocks, but its matrices take more: one of ",
+                             matrix.blocks, " comes after ", grid);
+    }
+    grid += matrix.blocks;
+  }
+  return Status::success();
+}
+
 Status LaunchTables::add(const LaunchRequest &request,
                          std::span<const MatrixRequest> matrices,
                          const KaonBuffer *buffers) {
+  KAON_RETURN_IF_ERROR(checkGrid(request, matrices));
   bool isProduct = request.schedule == Schedule::Matmul;
   bool changes = false;
   for (const MatrixRequest &matrix : matrices) {
@@ -197,12 +216,6 @@ Status LaunchTables::add(const LaunchRequest &request,
   for (size_t i = 0; i < matrices.size() && !isProduct; ++i) {
     addBlocks(request, matrices[i], static_cast<uint32_t>(i));
   }
-  if (grid > std::numeric_limits<int32_t>::max()) {
-    return Status::failure("kernel '", request.kernel->name(),
-                           "': expects at most ",
-                           std::numeric_limits<int32_t>::max(),
-                           " blocks, but its matrices take ", grid);
-  }
   launch.grid = static_cast<uint32_t>(grid);
   numEntries += matrices.size();
   launches.push_back(launch);
@@ -240,7 +253,6 @@ Status LaunchTables::finish() {
     std::copy(changing.begin(), changing.end(), slotMemory(slot));
   }
   constantsAreSent = constants.empty();
-  isSent = false;
   placeArguments();
   graph = CudaGraph();
   ++numBuilds;
@@ -316,8 +328,9 @@ bool LaunchTables::fits(const KaonBuffer *buffers) const {
 Status LaunchTables::send(const KaonBuffer *buffers,
                           std::span<const double> scalars, Stream stream) {
   assert(scalars.size() == numScalars && "tables are for a schedule");
-  isSent = true;
+  isSent = false; // Until all of it is on its way.
   if (changing.empty()) {
+    isSent = true;
     return Status::success();
   }
   CudaEvent &event = sent[nextSlot];
@@ -339,6 +352,7 @@ Status LaunchTables::send(const KaonBuffer *buffers,
       (*driver)->copyToDevice(changingAddress(), slot, changing.size(), stream),
       "cuMemcpyHtoDAsync: sending tables"));
   nextSlot = (nextSlot + 1) % numSlots;
+  isSent = true;
   return event.record(stream);
 }
 
@@ -365,6 +379,9 @@ Status LaunchTables::repeat(size_t index, int64_t count, Stream stream) {
   if (!isSent) {
     return Status::failure("repeat: expects a phase of which a step has run, "
                            "but none has since its tables were made");
+  }
+  if (count < 0) {
+    return Status::failure("count: expects at least 0, but got ", count);
   }
   if (index >= launches.size()) {
     return Status::failure("repeat: expects a launch below ", launches.size(),

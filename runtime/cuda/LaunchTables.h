@@ -81,7 +81,8 @@ public:
   Status launch(Stream stream);
   /// The same by a graph, which is made when it is worth it.
   Status replay(Stream stream);
-  /// Launches one kernel `count` times more, on the tables that were sent last.
+  /// Launches one kernel `count` times more, on the tables that were sent last:
+  /// the memory whose addresses they hold must still be there.
   Status repeat(size_t index, int64_t count, Stream stream);
 
   /// The kernels of all launches, in order.
@@ -175,7 +176,7 @@ private:
   std::array<CudaEvent, numSlots> sent;
   int nextSlot = 0;
   bool constantsAreSent = false;
-  bool isSent = false; // Since the last `finish`.
+  bool isSent = false; // All of the present tables.
 
   CudaGraph graph;
   int64_t numBuilds = 0;

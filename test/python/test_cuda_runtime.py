@@ -153,6 +153,8 @@ def test_one_kernel_is_launched_again(driver: _C.CudaDriver) -> None:
         expected.momentum_step(1, 0.25, 0.5)
     assert model.contents() == expected.contents()
     assert (executor.kernel_launches, executor.graph_launches) == (4, 1)
+    with pytest.raises(ValueError, match=r"count: expects at least 0, but got -1"):
+        executor.repeat(0, 0, count=-1)
     with pytest.raises(ValueError, match=r"repeat: expects a launch below 1, but got 1"):
         executor.repeat(0, 1)
     for call in (executor.kernels, lambda phase: executor.repeat(phase, 0)):

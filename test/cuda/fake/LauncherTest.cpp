@@ -5,12 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "runtime/cuda/LaunchTables.h"
 #include "runtime/kaon_runtime.h"
 #include "test/cuda/fake/Scenarios.h"
 
 #include <cstdlib>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <optional>
 
 using namespace kaon::runtime;
 using namespace kaon::runtime::cuda;
@@ -279,6 +281,115 @@ TEST_F(FakeTest, NoticesWrongLaunches) {
             Code::InvalidHandle);
   expectFault("something that is no kernel");
   EXPECT_EQ(cuda.memFree(table), Code::Success);
+}
+
+//===----------------------------------------------------------------------===//
+// Tables
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Tables of launches of `descent`, whose code takes what is never launched for
+/// a product, too.
+class LaunchTablesTest : public FakeTest {
+protected:
+  void SetUp() override {
+    FakeTest::SetUp();
+    static constexpr std::array<CubinParameter, 3> parameters = {
+        {{0, 8}, {8, 8}, {16, 8}}};
+    Result<DeviceInfo> info = driver->deviceInfo(0);
+    ASSERT_TRUE(info.ok()) << info.status().message();
+    Result<CudaKernel> loaded = CudaKernel::load(
+        driver, *info, declareKernels(), "descent", {parameters, 256, 0});
+    ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+    kernel = std::move(*loaded);
+    memory.emplace(driver, Allocate());
+    tables.emplace(driver, *memory, Address(0));
+  }
+  void TearDown() override {
+    tables.reset();
+    memory.reset();
+    kernel = CudaKernel();
+    FakeTest::TearDown();
+  }
+
+  /// Adds a launch on matrices of `blocks` with rows `stride` apart.
+  Status add(Schedule schedule, std::vector<int64_t> blocks, int64_t stride) {
+    for (KaonBuffer &buffer : buffers) {
+      buffer = {storage, stride};
+    }
+    std::vector<MatrixRequest> matrices;
+    for (int64_t count : blocks) {
+      matrices.push_back({operands, sizes, count, 1, bindings, 0});
+    }
+    return tables->add({&kernel, schedule, 256, 0}, matrices, buffers.data());
+  }
+
+  float storage[4] = {};
+  CudaKernel kernel;
+  std::optional<DeviceMemory> memory;
+  std::optional<LaunchTables> tables;
+  std::array<KaonBuffer, 3> buffers;
+  std::vector<Operand> operands = std::vector<Operand>(
+      3, {BufferKind::Param, 0, 0, 2, 2, ElementType::F32, 0});
+  std::array<int64_t, 3> sizes = {2, 2, 2};
+  std::vector<OperandBinding> bindings = {
+      {0, true, 0, 2}, {1, true, 0, 2}, {2, true, 0, 2}};
+};
+} // namespace
+
+TEST_F(LaunchTablesTest, RefusesMoreBlocksThanALaunchHas) {
+  constexpr int64_t most = (int64_t(1) << 31) - 1;
+  tables->clear(0);
+  // More than there is memory for.
+  EXPECT_EQ(add(Schedule::Elementwise, {int64_t(1) << 48}, 2).message(),
+            "kernel 'descent': expects at most 2147483647 blocks, but its "
+            "matrices take more: one of 281474976710656 comes after 0");
+  EXPECT_EQ(add(Schedule::Matmul, {most, 1}, 2).message(),
+            "kernel 'descent': expects at most 2147483647 blocks, but its "
+            "matrices take more: one of 1 comes after 2147483647");
+  EXPECT_EQ(add(Schedule::Matmul, {most - 1, 1}, 2).message(), "");
+}
+
+TEST_F(LaunchTablesTest, RefusesProductsOfRowsTooFarApart) {
+  constexpr int64_t most = (int64_t(1) << 31) - 1;
+  tables->clear(0);
+  EXPECT_EQ(add(Schedule::Matmul, {1}, most + 1).message(),
+            "kernel 'descent': expects rows that are at most 2147483647 "
+            "elements apart, but got 2147483648");
+  EXPECT_EQ(add(Schedule::Matmul, {1}, most).message(), "");
+  EXPECT_EQ(add(Schedule::Elementwise, {1}, most + 1).message(), "");
+}
+
+TEST_F(LaunchTablesTest, RepeatsOnlyWhatWasSent) {
+  constexpr const char *notSent =
+      "repeat: expects a phase of which a step has run, but none has since its "
+      "tables were made";
+  auto repeat = [&] { return tables->repeat(0, 0, nullptr).message(); };
+  auto build = [&] {
+    tables->clear(0);
+    EXPECT_EQ(add(Schedule::Elementwise, {1}, 2).message(), "");
+  };
+  build();
+  EXPECT_EQ(repeat(), notSent);
+  EXPECT_EQ(tables->finish().message(), "");
+  EXPECT_EQ(repeat(), notSent);
+  EXPECT_EQ(tables->send(buffers.data(), {}, nullptr).message(), "");
+  EXPECT_EQ(repeat(), "");
+  EXPECT_EQ(tables->repeat(0, -1, nullptr).message(),
+            "count: expects at least 0, but got -1");
+
+  // A copy that the driver refuses.
+  auto *none = reinterpret_cast<Stream>(storage);
+  EXPECT_FALSE(tables->send(buffers.data(), {}, none).ok());
+  expectFault("something that is no stream");
+  EXPECT_EQ(repeat(), notSent);
+  EXPECT_EQ(tables->send(buffers.data(), {}, nullptr).message(), "");
+  EXPECT_EQ(repeat(), "");
+
+  // Tables that are half made.
+  build();
+  EXPECT_EQ(repeat(), notSent);
+  EXPECT_EQ(cuda.streamSynchronize(nullptr), Code::Success);
 }
 
 //===----------------------------------------------------------------------===//

@@ -5,10 +5,12 @@
 #include "runtime/Math.h"
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
 #include <dlfcn.h>
+#include <thread>
 
 using namespace kaon::runtime;
 using namespace kaon::runtime::cuda;
@@ -411,11 +413,47 @@ static Status runCheck(bool graphs) {
   return Status::success();
 }
 
+/// Questions of another thread while steps make tables anew.
+static Status runQuestions(bool graphs) {
+  StepPlan plan = momentumPlan();
+  CudaOptions options;
+  options.graphs = graphs;
+  auto owned =
+      std::make_unique<CudaBackend>(openFake(), declareKernels(), options);
+  CudaBackend &backend = *owned;
+  Result<std::unique_ptr<Executor>> executor =
+      Executor::create(plan, std::move(owned));
+  KAON_RETURN_IF_ERROR(executor.status());
+  std::atomic<bool> isDone = false;
+  bool isOdd = false;
+  std::thread asking([&] {
+    while (!isDone) {
+      Result<std::vector<std::string_view>> kernels = backend.kernelsOf(0);
+      isOdd |= !kernels.ok() || kernels->size() != 1 ||
+               backend.numGraphLaunches() > backend.numKernelLaunches() ||
+               backend.tableBytes() <= 0;
+    }
+  });
+  HostModel near(plan, 0), far(plan, 3);
+  Status status = Status::success();
+  for (int64_t count = 1; count <= 4 && status.ok(); ++count) {
+    status =
+        step(**executor, count % 2 ? near : far, count, {0.25, 0.5}).status();
+  }
+  isDone = true;
+  asking.join();
+  KAON_RETURN_IF_ERROR(status);
+  KAON_RETURN_IF_ERROR((*executor)->synchronize());
+  return isOdd ? Status::failure("questions: an answer in between")
+               : Status::success();
+}
+
 std::string runScenarios(uint32_t seed, bool graphs) {
   const FakeControls &fake = FakeControls::get();
   fake.set_delays(seed, seed == 0 ? 0 : 300);
   std::string wrong;
-  for (auto *scenario : {runManySteps, runTwoStreams, runChanges, runCheck}) {
+  for (auto *scenario :
+       {runManySteps, runTwoStreams, runChanges, runCheck, runQuestions}) {
     Status status = scenario(graphs);
     wrong += status.ok() ? "" : status.message() + "\n";
     // A stream may have been left with work for memory that is gone.
