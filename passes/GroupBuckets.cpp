@@ -21,22 +21,34 @@ namespace kaon {
 using namespace mlir;
 using namespace kaon;
 
-/// The kernels of an update's launches, in order.
-using KernelList = SmallVector<std::string>;
-
 namespace {
 
-/// A launch of the device, and the buckets that take part.
+/// What a launch of one bucket is.
+struct OwnLaunch {
+  std::string kernel;
+  int64_t blocks; // that a multiprocessor has room for
+};
+
+/// A launch of the device, and the buckets that take part. Its blocks have the
+/// shared memory of the one that needs most.
 struct SharedLaunch {
   StringRef kernel;
   SmallVector<int64_t> buckets;
+  int64_t fewestBlocks, mostBlocks; // of its buckets alone
+
+  /// Whether `own` may be a part: each bucket keeps at least half of the blocks
+  /// that a multiprocessor has room for.
+  bool fits(const OwnLaunch &own) const {
+    return kernel == own.kernel && std::max(mostBlocks, own.blocks) <=
+                                       2 * std::min(fewestBlocks, own.blocks);
+  }
 };
 
 /// A bucket, and what its lock-step with others depends on.
 struct Member {
   BucketOp op;
   size_t position; // in the phase
-  ArrayRef<std::string> kernels;
+  ArrayRef<OwnLaunch> launches;
   int64_t matrixElements; // of one matrix
   int64_t workspaceBytes; // of all matrices in flight
   bool isInOneRound;      // all of its matrices are in flight
@@ -46,14 +58,14 @@ struct Member {
 /// common, in order.
 class CommonLaunches {
 public:
-  CommonLaunches(ArrayRef<SharedLaunch> shared, ArrayRef<std::string> kernels);
+  CommonLaunches(ArrayRef<SharedLaunch> shared, ArrayRef<OwnLaunch> own);
 
   int64_t count(size_t i = 0, size_t j = 0) const {
-    return counts[i * (numKernels + 1) + j];
+    return counts[i * (numOwn + 1) + j];
   }
 
 private:
-  size_t numKernels;
+  size_t numOwn;
   SmallVector<int64_t> counts;
 };
 
@@ -64,8 +76,10 @@ public:
 
   /// Launches that the group would not have to add for `member`.
   int64_t countShared(const Member &member) const {
-    return CommonLaunches(launches, member.kernels).count();
+    return CommonLaunches(launches, member.launches).count();
   }
+  /// Whether only shared memory keeps a launch of `member` apart.
+  bool hasHungrier(const Member &member) const;
   void add(const Member &member);
 
   ArrayRef<Member> getMembers() const { return members; }
@@ -88,15 +102,13 @@ private:
 //===----------------------------------------------------------------------===//
 
 CommonLaunches::CommonLaunches(ArrayRef<SharedLaunch> shared,
-                               ArrayRef<std::string> kernels)
-    : numKernels(kernels.size()),
-      counts((shared.size() + 1) * (kernels.size() + 1), 0) {
+                               ArrayRef<OwnLaunch> own)
+    : numOwn(own.size()), counts((shared.size() + 1) * (own.size() + 1), 0) {
   for (size_t i = shared.size(); i-- > 0;) {
-    for (size_t j = numKernels; j-- > 0;) {
-      counts[i * (numKernels + 1) + j] =
-          shared[i].kernel == kernels[j]
-              ? count(i + 1, j + 1) + 1
-              : std::max(count(i + 1, j), count(i, j + 1));
+    for (size_t j = numOwn; j-- > 0;) {
+      counts[i * (numOwn + 1) + j] =
+          shared[i].fits(own[j]) ? count(i + 1, j + 1) + 1
+                                 : std::max(count(i + 1, j), count(i, j + 1));
     }
   }
 }
@@ -107,20 +119,24 @@ Group::Group(const Member &first) { add(first); }
 /// subsequence of kernels is shared, everything else stays a launch of its own.
 void Group::add(const Member &member) {
   auto index = static_cast<int64_t>(members.size());
-  CommonLaunches common(launches, member.kernels);
+  ArrayRef<OwnLaunch> own = member.launches;
+  CommonLaunches common(launches, own);
   SmallVector<SharedLaunch> merged;
   size_t i = 0, j = 0;
-  while (i < launches.size() || j < member.kernels.size()) {
-    bool hasShared = i < launches.size(), hasOwn = j < member.kernels.size();
-    if (hasShared && hasOwn && launches[i].kernel == member.kernels[j]) {
-      merged.push_back(std::move(launches[i++]));
-      merged.back().buckets.push_back(index);
+  while (i < launches.size() || j < own.size()) {
+    bool hasShared = i < launches.size(), hasOwn = j < own.size();
+    if (hasShared && hasOwn && launches[i].fits(own[j])) {
+      SharedLaunch &shared = merged.emplace_back(std::move(launches[i++]));
+      shared.buckets.push_back(index);
+      shared.fewestBlocks = std::min(shared.fewestBlocks, own[j].blocks);
+      shared.mostBlocks = std::max(shared.mostBlocks, own[j].blocks);
       ++j;
     } else if (hasShared &&
                (!hasOwn || common.count(i + 1, j) >= common.count(i, j + 1))) {
       merged.push_back(std::move(launches[i++]));
     } else {
-      merged.push_back({member.kernels[j++], {index}});
+      merged.push_back({own[j].kernel, {index}, own[j].blocks, own[j].blocks});
+      ++j;
     }
   }
   launches = std::move(merged);
@@ -128,10 +144,18 @@ void Group::add(const Member &member) {
   members.push_back(member);
 }
 
+bool Group::hasHungrier(const Member &member) const {
+  return llvm::any_of(launches, [&](const SharedLaunch &shared) {
+    return llvm::any_of(member.launches, [&](const OwnLaunch &own) {
+      return shared.kernel == own.kernel && !shared.fits(own);
+    });
+  });
+}
+
 int64_t Group::countLaunchesApart() const {
   int64_t launches = 0;
   for (const Member &member : members) {
-    launches += static_cast<int64_t>(member.kernels.size());
+    launches += static_cast<int64_t>(member.launches.size());
   }
   return launches;
 }
@@ -168,28 +192,50 @@ public:
   LogicalResult run(PhaseOp phase);
 
 private:
-  ArrayRef<std::string> getKernels(func::FuncOp update);
+  ArrayRef<OwnLaunch> getLaunches(func::FuncOp update);
   FailureOr<Member> describe(BucketOp bucket, size_t position);
   Group *choose(PhaseOp phase, MutableArrayRef<Group> groups,
                 const Member &member);
 
   SymbolTable &symbols;
   int64_t maxWorkspaceBytes;
-  llvm::StringMap<KernelList> kernels; // of updates by name
+  llvm::StringMap<SmallVector<OwnLaunch>> launches; // of updates by name
 };
 
 } // namespace
 
-ArrayRef<std::string> Grouper::getKernels(func::FuncOp update) {
-  auto [found, isNew] = kernels.try_emplace(update.getName());
+/// How many blocks of a launch threads and shared memory of a multiprocessor
+/// leave room for. Registers are the same for all launches of a kernel.
+static int64_t countBlocks(const cuda::LaunchShape &shape,
+                           CudaTargetAttr target) {
+  constexpr int64_t threads = 2048, reserved = 1024; // of every block
+  int64_t sharedBytes = target.getSharedBytes() + reserved;
+  return std::min(threads / shape.threads,
+                  sharedBytes / (shape.sharedBytes + reserved));
+}
+
+ArrayRef<OwnLaunch> Grouper::getLaunches(func::FuncOp update) {
+  auto [found, isNew] = launches.try_emplace(update.getName());
   if (isNew) {
     for (Operation &op : update.getBody().front()) {
       if (std::optional<cuda::LaunchShape> shape = cuda::getLaunchShape(&op)) {
-        found->second.push_back(shape->name);
+        found->second.push_back(
+            {shape->name, countBlocks(*shape, getCudaTarget(update))});
       }
     }
   }
   return found->second;
+}
+
+/// The bytes of `concurrent` slots, aligned; none where they are too many.
+static std::optional<int64_t> getSlotBytes(int64_t bytes, int64_t alignment,
+                                           int64_t concurrent) {
+  // Sums of a phase stay far from the end of int64_t.
+  constexpr int64_t most = int64_t(1) << 48;
+  if (bytes > most / concurrent) {
+    return std::nullopt;
+  }
+  return static_cast<int64_t>(llvm::alignTo(bytes, alignment)) * concurrent;
 }
 
 /// What without any workspace runs in rounds does so for nothing: it gets one.
@@ -202,19 +248,25 @@ FailureOr<Member> Grouper::describe(BucketOp bucket, size_t position) {
            << "expects " << KaonDialect::getWorkspaceAttrName()
            << "; kaon-plan-memory comes first";
   }
-  int64_t slot =
-      llvm::alignTo(workspace.getInt(), WorkspaceLayout::get(update).alignment);
-  if (slot == 0) {
+  if (workspace.getInt() == 0) {
     bucket.setConcurrent(bucket.getParameters().size());
   }
   auto matrix = cast<RankedTensorType>(update.getArgumentTypes()[0]);
   auto concurrent = static_cast<int64_t>(bucket.getConcurrent());
   auto members = static_cast<int64_t>(bucket.getParameters().size());
+  std::optional<int64_t> slots = getSlotBytes(
+      workspace.getInt(), WorkspaceLayout::get(update).alignment, concurrent);
+  if (!slots) {
+    return update.emitOpError()
+           << "expects " << KaonDialect::getWorkspaceAttrName()
+           << " of at most 2^48 bytes for all matrices in flight, but got "
+           << workspace.getInt() << " for each of " << concurrent;
+  }
   return Member{bucket,
                 position,
-                getKernels(update),
+                getLaunches(update),
                 matrix.getNumElements(),
-                slot * concurrent,
+                *slots,
                 concurrent == members};
 }
 
@@ -233,13 +285,16 @@ Group *Grouper::choose(PhaseOp phase, MutableArrayRef<Group> groups,
   }
   Group *best = nullptr;
   int64_t mostShared = 0;
-  bool isTooLarge = false;
+  bool isTooLarge = false, isTooHungry = false;
   for (Group &group : groups) {
     int64_t shared = group.isOpen() ? group.countShared(member) : 0;
+    isTooHungry |= group.isOpen() && group.hasHungrier(member);
     if (shared <= mostShared) {
       continue;
     }
-    if (group.getWorkspaceBytes() + member.workspaceBytes > maxWorkspaceBytes) {
+    // A group of one bucket may be above the limit by itself.
+    if (member.workspaceBytes > 0 &&
+        group.getWorkspaceBytes() + member.workspaceBytes > maxWorkspaceBytes) {
       isTooLarge = true;
       continue;
     }
@@ -251,6 +306,11 @@ Group *Grouper::choose(PhaseOp phase, MutableArrayRef<Group> groups,
         "phase {0}: shares launches with others, but {1} more "
         "bytes of workspace would exceed the limit of {2}",
         phase.getResidue(), member.workspaceBytes, maxWorkspaceBytes);
+  } else if (!best && isTooHungry) {
+    remark::missed(phase.getLoc(), remarkOn(member)) << remark::add(
+        "phase {0}: launches kernels of others, but with so different shared "
+        "memory that one launch would more than halve the blocks of some",
+        phase.getResidue());
   }
   return best;
 }

@@ -521,12 +521,16 @@ def GroupBucketsPass : Pass<"kaon-group-buckets", "::mlir::ModuleOp"> {
     what they have in common.
 
     All matrices of a group are in flight at once, each in a workspace of its own, so a
-    group takes the workspaces of all its buckets. Their sum stays below
-    `max-workspace-bytes`; with 0 only buckets without any workspace share launches.
-    Buckets that run in several rounds stay alone; those without any workspace need
-    no rounds and get one.
+    group takes the workspaces of all its buckets. Their sum is at most
+    `max-workspace-bytes` when a bucket with a workspace joins; with 0 only buckets
+    without any workspace join others. Buckets that run in several rounds stay alone;
+    those without any workspace need no rounds and get one.
 
-    Every group, and every bucket that the limit keeps out of one, is reported as a
+    All blocks of a launch get the shared memory of the matrix that needs most. Where
+    that would leave a bucket fewer than half of the blocks that a multiprocessor has
+    room for, as with rows of a very wide matrix, the launch stays its own.
+
+    Every group, and every bucket that either keeps out of one, is reported as a
     remark of category `kaon-group-buckets`. Leaves modules for the CPU alone.
 
     Example:
