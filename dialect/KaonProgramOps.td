@@ -114,8 +114,8 @@ def Kaon_GroupOp : Kaon_Op<"group", [HasParent<"PhaseOp">, NoTerminator, SingleB
   let description = [{
     On a GPU, kernels find the shapes of their matrices in tables, so that one launch
     of the device may cover matrices of several buckets. `launches` are those of the
-    group, in order: each lists the buckets, by position, that take part with the next
-    launch of their update. All that take part launch the same kernel, and all
+    device, in order: each lists the buckets of the group, by position, that take part
+    with the next launch of their update. All that take part launch the same kernel, and all
     matrices of a group are in flight at once, in workspaces of their own. That the
     kernels are the same and that no launch of an update is left over is checked when
     a step plan is made.
@@ -130,8 +130,8 @@ def Kaon_GroupOp : Kaon_Op<"group", [HasParent<"PhaseOp">, NoTerminator, SingleB
     ```
   }];
   let arguments = (ins
-      Arg<TypedArrayAttrBase<DenseI64ArrayAttr, "lists of buckets">,
-          "For each launch of the device, the buckets that take part.">:$launches);
+      TypedArrayAttrBase<DenseI64ArrayAttr,
+                         "for each launch of the device, the buckets that take part">:$launches);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "`launches` custom<Lists>($launches) attr-dict-with-keyword $body";
   let hasVerifier = 1;

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kaon import driver, knobs
 from kaon.cache import open_cache
 from kaon.cuda_target import CudaTarget
-from kaon.target import finite_checks, product_dtypes
+from kaon.target import finite_checks, product_dtypes, rounds
 
 if TYPE_CHECKING:
     from kaon.compiler.update import Update
@@ -215,8 +215,7 @@ def _describe_group(plan: Mapping[str, Any], group: Mapping[str, Any]) -> Iterat
 
 def _count_launches(group: Mapping[str, Any]) -> int:
     """Launches of a group in one step."""
-    rounds = max(-(-len(bucket["members"]) // bucket["concurrent"]) for bucket in group["buckets"])
-    return rounds * len(group["launches"])
+    return rounds(group) * len(group["launches"])
 
 
 def _launches(count: int) -> str:

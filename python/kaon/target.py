@@ -32,6 +32,11 @@ DEFAULT_PRODUCT_DTYPE = "bfloat16"
 _DTYPES = {"float64": "f64", "float32": "f32", **PRODUCT_DTYPES}
 
 
+def rounds(group: Mapping[str, Any]) -> int:
+    """How often a step makes each launch of a group of buckets (of a plan as JSON), if all gradients are there."""
+    return max(-(-len(bucket["members"]) // bucket["concurrent"]) for bucket in group["buckets"])
+
+
 def product_dtypes(plan: Mapping[str, Any]) -> tuple[str, ...]:
     """What the operands of a plan's matrix products are (the plan as JSON), by torch's names; empty if it has none."""
     names = {type_: name for name, type_ in _DTYPES.items()}

@@ -14,6 +14,7 @@ import nvrtc_tools
 import pytest
 from cuda_plans import Model, images, momentum_plan, periodic_plan
 from kaon import _C
+from kaon.target import rounds
 
 pytestmark = [
     pytest.mark.skipif(fake_cuda.unavailable() is not None, reason=str(fake_cuda.unavailable())),
@@ -73,6 +74,15 @@ def test_phases_and_workspace(driver: _C.CudaDriver, graphs: bool) -> None:
     executor.synchronize()
     assert model.contents() == expected.contents()
     assert executor.launch_counts() == {"transpose_f32": 24, "descent": 20}
+
+
+@pytest.mark.parametrize(("concurrent", "lock_step"), [(1, False), (2, False), (8, True)])
+def test_reports_count_launches_as_the_plan_does(concurrent: int, lock_step: bool) -> None:
+    # With one matrix in flight, two of one shape take two rounds.
+    plan = periodic_plan(SHAPES, concurrent, lock_step)
+    phases = json.loads(plan.to_json())["phases"]
+    counts = [sum(rounds(group) * len(group["launches"]) for group in phase) for phase in phases]
+    assert counts == [cost["launches"] for cost in plan.costs]
 
 
 def test_a_group_shares_its_launches(fake: fake_cuda.Fake, driver: _C.CudaDriver) -> None:

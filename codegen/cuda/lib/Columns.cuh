@@ -105,6 +105,8 @@ KAON_DEVICE void reduceLanes(typename Reductions::Values &values,
                              char *shared) {
   auto slots = [&](auto index, auto combiner) {
     using Value = typename decltype(combiner)::Value;
+    static_assert(columnThreads * sizeof(Value) <= reduceColumnsBytes,
+                  "a value of each thread has room");
     return reinterpret_cast<Value *>(shared + decltype(index)::value *
                                                   reduceColumnsBytes);
   };

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kaon.target import PRODUCT_DTYPES, finite_checks, product_dtypes
+from kaon.target import PRODUCT_DTYPES, finite_checks, product_dtypes, rounds
 
 if TYPE_CHECKING:
     from .program import Program, Record
@@ -314,8 +314,7 @@ def _launches(plan: dict[str, Any], group: dict[str, Any]) -> Iterator[tuple[int
     for parts in group["launches"]:
         first = group["buckets"][parts[0]["bucket"]]
         kernel = plan["sequences"][first["sequence"]]["launches"][parts[0]["launch"]]["kernel"]
-        together = 1 if plan["target"] == "cpu" else first["concurrent"]
-        yield kernel, math.ceil(len(first["members"]) / together)
+        yield kernel, len(first["members"]) if plan["target"] == "cpu" else rounds(group)
 
 
 def _joined(known: PlanKernel | None, other: PlanKernel) -> PlanKernel:
