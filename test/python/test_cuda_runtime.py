@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import cuda_plans
@@ -325,6 +326,41 @@ def test_memory_comes_from_the_allocator(fake: fake_cuda.Fake, driver: _C.CudaDr
     assert sum(size for size, _ in given) == executor.workspace_bytes + executor.table_bytes
     del executor
     for _, address in given:
+        fake.free(address)
+
+
+def test_questions_leave_the_interpreter_to_the_step_they_wait_for(fake: fake_cuda.Fake, driver: _C.CudaDriver) -> None:
+    plan = momentum_plan(SHAPES)
+    model = Model(plan)
+    executors: list[_C.CudaExecutor] = []
+    given: list[int] = []
+    asked: list[Future[object]] = []
+    questions: list[Callable[[_C.CudaExecutor], object]] = [
+        lambda it: it.table_bytes,
+        lambda it: it.kernel_launches,
+        lambda it: it.graph_launches,
+        lambda it: it.kernels(),
+    ]
+    with ThreadPoolExecutor(len(questions)) as pool:
+
+        def allocate(size: int) -> int:
+            for executor in executors:
+                # The step that asks for memory holds what the answers wait for.
+                asked.extend(pool.submit(question, executor) for question in questions)
+                assert not wait(asked, timeout=0.1).done
+            given.append(fake.allocate(size))
+            return given[-1]
+
+        executors.append(_C.CudaExecutor(plan, images(), driver, allocate=allocate))
+        # Whoever waits with the interpreter waits for ever.
+        faulthandler.dump_traceback_later(60, exit=True)
+        executors[0].step(1, model.flat(), [[0.25, 0.5]], check_finite=True)
+        faulthandler.cancel_dump_traceback_later()
+        answers = [future.result() for future in asked]
+    assert answers == [executors[0].table_bytes, 1, 1, ["momentum"]]
+    executors[0].synchronize()
+    executors.clear()
+    for address in given:
         fake.free(address)
 
 
