@@ -783,8 +783,9 @@ def test_what_changes_while_a_step_looks_at_it_is_refused(exchange: Any) -> None
     assert optimizer.param_groups[0]["step"] == 0 and bool((made == 1.0).all())
 
 
-def test_a_parameter_that_is_negated_where_it_is_goes_on_as_its_negative(exchange: Any) -> None:
-    (w,), (twin,) = parameters([(4, 6)]), parameters([(4, 6)])
+@pytest.mark.parametrize("shape", [(4, 6), (4, 1), (1, 1)], ids=str)  # a column is stepped where it is
+def test_a_parameter_that_is_negated_where_it_is_goes_on_as_its_negative(exchange: Any, shape: tuple[int, int]) -> None:
+    (w,), (twin,) = parameters([shape]), parameters([shape])
     memory = torch.complex(w.detach(), w.detach())
     w.data = memory.imag
     optimizer, reference = AdamW([w], lr=0.1, weight_decay=0.5), AdamW([twin], lr=0.1, weight_decay=0.5)
@@ -812,6 +813,21 @@ def test_a_negative_view_as_a_state_is_refused(exchange: Any) -> None:
     assert_bitwise([w], [before])
     state["exp_avg"] = state["exp_avg"].resolve_neg()
     optimizer.step()
+
+
+def test_a_state_that_is_negated_where_it_is_is_refused(exchange: Any) -> None:
+    (w,) = parameters([(1, 1)])
+    optimizer = AdamW([w], lr=0.1)
+    set_gradients([w], 0)
+    memory = torch.zeros((1, 1), dtype=torch.complex64)
+    optimizer.step()
+    optimizer.state[w]["exp_avg"].data = memory.imag
+    optimizer.step()
+    before = w.detach().clone()
+    optimizer.state[w]["exp_avg"].data = memory.conj().imag
+    with pytest.raises(ValueError, match=r"expects state exp_avg of parameter 0 .*, but got a view of their negatives"):
+        optimizer.step()
+    assert_bitwise([w], [before])
 
 
 def test_autograd_sees_a_step_whose_counts_cannot_be_written(exchange: Any) -> None:
@@ -876,11 +892,11 @@ def _step_rebuilt(optimizer: Any, params: list[nn.Parameter]) -> None:
     optimizer.step()
 
 
-def _step_rebuilt_in_vain(optimizer: Any, params: list[nn.Parameter]) -> None:
-    optimizer.param_groups[0]["amsgrad"] = True
-    optimizer.state[params[0]]["exp_avg"] = torch.zeros(1)
-    with pytest.raises(ValueError, match="expects state exp_avg"):
+def _step_rebuilt_in_vain(optimizer: Any, params: list[nn.Parameter]) -> Any:
+    optimizer.state[params[-1]]["exp_avg"] = torch.zeros(1)
+    with pytest.raises(ValueError, match="expects state exp_avg") as refused:
         optimizer.step()
+    return refused  # with the frames that it went through
 
 
 def _step_skipped(optimizer: Any, params: list[nn.Parameter]) -> None:
@@ -890,7 +906,7 @@ def _step_skipped(optimizer: Any, params: list[nn.Parameter]) -> None:
         optimizer.step()
 
 
-ENDS: dict[str, Callable[[Any, list[nn.Parameter]], None]] = {
+ENDS: dict[str, Callable[[Any, list[nn.Parameter]], Any]] = {
     "a step": lambda optimizer, params: optimizer.step(),
     "a step that is refused": _step_refused,
     "a step on a new program": _step_rebuilt,
@@ -902,16 +918,16 @@ ENDS: dict[str, Callable[[Any, list[nn.Parameter]], None]] = {
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=list(ENDS))
-def test_gradients_are_let_go_however_it_ends(exchange: Any, end: Callable[[Any, list[nn.Parameter]], None]) -> None:
+def test_gradients_are_let_go_however_it_ends(exchange: Any, end: Callable[[Any, list[nn.Parameter]], Any]) -> None:
     params = parameters([(4, 6), (6, 4), (5,)])
     optimizer = AdamW(params, lr=0.1)
     set_gradients(params, 0)
     optimizer.step()
     set_gradients(params, 1)
     kept = weakref.ref(params[0].grad)  # type: ignore[arg-type]
-    end(optimizer, params)
+    left = end(optimizer, params)
     optimizer.zero_grad()
-    assert kept() is None
+    assert kept() is None, left
 
 
 def test_an_optimizer_that_its_parameters_know_is_collected(exchange: Any) -> None:
