@@ -29,6 +29,7 @@ struct LaunchPlan {
   llvm::SmallVector<int64_t, 3> sizes;
   int64_t items = 0;
   int64_t grain = 1;
+  int64_t bytes = 0;
   int64_t sharedBytes = 0;
   /// The work of nearly all launches, where the op's own is that of a few.
   std::optional<Work> expectedWork;

@@ -143,7 +143,7 @@ LogicalResult SequenceBuilder::addLaunch(Operation *op, ValueRange inputs,
   launch.items = planned->items;
   launch.grain = planned->grain;
   launch.flops = work.flops;
-  launch.bytes = work.bytes;
+  launch.bytes = planned->bytes;
   launch.sharedBytes = planned->sharedBytes;
   sequence.launches.push_back(std::move(launch));
   return success();

@@ -165,8 +165,8 @@ mlir::LogicalResult checkBuffers(mlir::func::FuncOp update);
 // Costs
 //===----------------------------------------------------------------------===//
 
-/// Bytes moved by an op that reads every matrix operand once and writes every
-/// matrix result once; shapes that are not known count as nothing.
+/// Bytes moved by an op that reads every matrix among its operands once and
+/// writes every matrix result once; unknown shapes count as nothing.
 int64_t getMovedBytes(mlir::Operation *op);
 
 /// Floating-point operations of a kernel whose shapes are erased, run over a

@@ -8,6 +8,8 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Interfaces/CastInterfaces.h"
 
+#include "llvm/ADT/SetVector.h"
+
 using namespace mlir;
 using namespace kaon;
 
@@ -16,10 +18,12 @@ int64_t kaon::getMatrixBytes(RankedTensorType type) {
 }
 
 int64_t kaon::getMovedBytes(Operation *op) {
+  // An operand that occurs twice is one matrix.
+  llvm::SmallSetVector<Value, 8> values(op->operand_begin(), op->operand_end());
+  values.insert_range(op->getResults());
   int64_t bytes = 0;
-  for (Type type :
-       llvm::concat<const Type>(op->getOperandTypes(), op->getResultTypes())) {
-    auto matrix = dyn_cast<RankedTensorType>(type);
+  for (Value value : values) {
+    auto matrix = dyn_cast<RankedTensorType>(value.getType());
     if (matrix && matrix.hasStaticShape()) {
       bytes += getMatrixBytes(matrix);
     }

@@ -150,6 +150,7 @@ FailureOr<LaunchPlan> cpu::planLaunch(Operation *op, const Work &work) {
               [](auto typed) { return plan(typed); });
   if (succeeded(planned)) {
     planned->grain = chooseGrain(*planned, work);
+    planned->bytes = work.bytes;
   }
   return planned;
 }

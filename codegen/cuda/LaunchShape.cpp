@@ -5,6 +5,7 @@
 #include "dialect/RowPasses.h"
 #include "runtime/Math.h"
 
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -101,6 +102,24 @@ static std::string getKeyword(Type element) {
   return keyword;
 }
 
+/// Bytes that a launch moves whose passes all read memory.
+static int64_t getStreamedBytes(LaunchOp op, const RowPasses &passes) {
+  std::array<int64_t, 2> sizes = getLaunchSizes(op);
+  int64_t bytes = getMovedBytes(op);
+  llvm::SmallDenseSet<Value> loaded;
+  for (const RowPass &pass : passes.getPasses()) {
+    for (BlockArgument argument : pass.loads) {
+      auto type = cast<RankedTensorType>(
+          op.getInputs()[argument.getArgNumber()].getType());
+      bool isWhole = type.getShape() == ArrayRef<int64_t>(sizes);
+      if (!loaded.insert(argument).second && isWhole) {
+        bytes += getMatrixBytes(type);
+      }
+    }
+  }
+  return bytes;
+}
+
 static std::optional<LaunchShape> getShape(LaunchOp op) {
   func::FuncOp kernel = getKernel(op);
   std::optional<Schedule> schedule =
@@ -114,6 +133,7 @@ static std::optional<LaunchShape> getShape(LaunchOp op) {
   shape.name = op.getKernel().str();
   shape.sizes = {rows, columns};
   shape.threads = runtime::cudaBlockThreads;
+  shape.bytes = getMovedBytes(op);
   switch (*schedule) {
   case Schedule::Elementwise:
     shape.schedule = runtime::Schedule::Elementwise;
@@ -132,6 +152,8 @@ static std::optional<LaunchShape> getShape(LaunchOp op) {
     shape.name += "_t" + std::to_string(shape.threads);
     if (shape.rows->streaming) {
       shape.name += "_streaming";
+      shape.bytes =
+          getStreamedBytes(op, RowPasses(kernel, RowPasses::Mode::Stream));
     }
     shape.grain = chooseRowsOfBlock(shape.threads, columns);
     shape.items = runtime::ceilDiv(rows, shape.grain);
@@ -141,6 +163,7 @@ static std::optional<LaunchShape> getShape(LaunchOp op) {
     shape.schedule = runtime::Schedule::Columns;
     shape.grain = runtime::cudaColumnGrain;
     shape.items = runtime::ceilDiv(columns, shape.grain);
+    shape.bytes = getStreamedBytes(op, passes);
     shape.sharedBytes =
         countReductions(passes) * runtime::cudaColumnReductionBytes;
     break;
@@ -178,6 +201,7 @@ static std::optional<LaunchShape> getShape(MatmulOp op) {
   shape.schedule = runtime::Schedule::Matmul;
   shape.threads = runtime::cudaBlockThreads;
   shape.sizes = {m, n, k};
+  shape.bytes = getMovedBytes(op);
   int64_t rows = runtime::ceilDiv(m, runtime::cudaTileSize),
           columns = runtime::ceilDiv(n, runtime::cudaTileSize);
   shape.items = op.getSymmetric() ? rows * (rows + 1) / 2 : rows * columns;
@@ -195,6 +219,7 @@ static std::optional<LaunchShape> getShape(TransposeOp op) {
   shape.schedule = runtime::Schedule::Transpose;
   shape.threads = runtime::cudaBlockThreads;
   shape.sizes = {type.getDimSize(0), type.getDimSize(1)};
+  shape.bytes = getMovedBytes(op);
   shape.items = runtime::ceilDiv(shape.sizes[0], runtime::cudaTransposeRows) *
                 runtime::ceilDiv(shape.sizes[1], runtime::cudaTransposeColumns);
   shape.sharedBytes = runtime::cudaTransposeSharedElements *

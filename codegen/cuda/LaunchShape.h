@@ -50,6 +50,12 @@ struct LaunchShape {
   llvm::SmallVector<int64_t, 3> sizes;
   int64_t items = 0;
   int64_t grain = 1;
+  /// Read from and written to memory: of every operand and result its bytes
+  /// once, and once for every pass over an operand that memory is read in.
+  /// Values per row, per column and single ones count once, since they are in a
+  /// cache from then on; so do the operands of a product, of which tiles share
+  /// strips in the L2 cache.
+  int64_t bytes = 0;
   /// Dynamic shared memory of a block.
   int64_t sharedBytes = 0;
   /// Of a kernel with the `rows` schedule.

@@ -50,9 +50,11 @@ FailureOr<LaunchPlan> cuda::planLaunch(Operation *op) {
   plan.sizes = shape->sizes;
   plan.items = shape->items;
   plan.grain = shape->grain;
+  plan.bytes = shape->bytes;
   plan.sharedBytes = shape->sharedBytes;
   if (shape->isInPlace) {
     plan.expectedWork = getWorkIfKept(op);
+    plan.bytes = plan.expectedWork->bytes;
   }
   return plan;
 }

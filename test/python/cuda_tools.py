@@ -8,7 +8,7 @@ run on a GPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import fake_cuda
@@ -49,6 +49,15 @@ class ShimCompiler(nvrtc.Compiler):
         fake_cuda.build_kernel(name, text)
 
 
+class CountingCompiler(ShimCompiler):
+    """The same, with code whose accesses to memory are recorded (``shim_traffic``)."""
+
+    library = fake_cuda.LIBRARY
+
+    def _build(self, name: str, text: str) -> None:
+        fake_cuda.build_counted(name, text, self.library)
+
+
 def _counting(step: Callable[..., int]) -> Callable[..., int]:
     """A way to step a ``CudaProgram`` that also notes the kernels that were launched."""
 
@@ -61,14 +70,19 @@ def _counting(step: Callable[..., int]) -> Callable[..., int]:
 
 
 @contextmanager
-def fake_gpu(capability: tuple[int, int] = (9, 0), seed: int = 0, microseconds: int = 0) -> Iterator[fake_cuda.Fake]:
+def fake_gpu(
+    capability: tuple[int, int] = (9, 0),
+    seed: int = 0,
+    microseconds: int = 0,
+    compiler: type[ShimCompiler] = ShimCompiler,
+) -> Iterator[fake_cuda.Fake]:
     """A fake GPU that steps parameters of the CPU, with streams delayed at random; no fault may be left at its end."""
     original, step, step_with = nvrtc.Compiler, CudaProgram.step, CudaProgram.step_with
     fake = fake_cuda.fake()
-    with knobs.scope():
+    with knobs.scope(), nullcontext() if compiler is ShimCompiler else fake_cuda.own_kernels():
         knobs.cuda.driver = fake_cuda.driver_path()
         knobs.runtime.target = "cuda"
-        nvrtc.Compiler = ShimCompiler  # type: ignore[misc]
+        nvrtc.Compiler = compiler  # type: ignore[misc]
         CudaProgram.step = _counting(step)  # type: ignore[method-assign]
         CudaProgram.step_with = _counting(step_with)  # type: ignore[method-assign]
         fake.set_devices(1, capability)

@@ -56,6 +56,15 @@ FLAGS = (
     f"-I{REPOSITORY}",
 )
 
+# For kernels whose accesses are counted (test/cuda/shim/Traffic.h): a call at every load and store, none left out, and
+# volatile ones, which are prefetches, told apart. No loop becomes one of vectors, for which there are no calls.
+_COUNTED_FLAGS = (
+    "-fsanitize=thread",
+    *("-mllvm", "-tsan-distinguish-volatile=1"),
+    *("-mllvm", "-tsan-instrument-read-before-write=1"),
+    *("-fno-vectorize", "-fno-slp-vectorize"),
+)
+
 _lock = threading.Lock()
 # Held while something is made of which a process has one.
 _setup = threading.RLock()
@@ -79,21 +88,31 @@ def _store() -> Path:
 
 
 @functools.cache
-def _sources_digest() -> bytes:
-    """A digest of everything but the kernel's text that code for the CPU is made from."""
-    digest = hashlib.sha256(repr((host_compiler.cxx(), FLAGS)).encode())
-    headers = (REPOSITORY / "runtime" / name for name in ("Status.h", "cuda/Cubin.h", "cuda/CudaApi.h"))
-    folders = (path for folder in (LIBRARY, FAKE, SHIM) for path in sorted(folder.iterdir()))
-    for path in (*folders, *headers, *DRIVER_SOURCES):
+def _digest_of(folder: Path) -> bytes:
+    """A digest of the files in a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
         if path.is_file():
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.digest()
 
 
-def _build(name: str, content: bytes, arguments: Iterable[str]) -> Path:
-    """``<name>.so`` of the compiler's ``arguments``, unless it was built before from the same ``content``."""
+@functools.cache
+def _sources_digest() -> bytes:
+    """A digest of everything but the kernel's text that code for the CPU is made from."""
+    digest = hashlib.sha256(repr((host_compiler.cxx(), FLAGS)).encode())
+    headers = (REPOSITORY / "runtime" / name for name in ("Status.h", "cuda/Cubin.h", "cuda/CudaApi.h"))
+    for folder in (LIBRARY, FAKE, SHIM):
+        digest.update(_digest_of(folder))
+    for path in (*headers, *DRIVER_SOURCES):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.digest()
+
+
+def _build(name: str, content: bytes, arguments: Iterable[str], suffix: str = ".so") -> Path:
+    """The file ``name`` of the compiler's ``arguments``, unless it was built before from the same ``content``."""
     key = hashlib.sha256(_sources_digest() + content).hexdigest()[:32]
-    target = _store() / key / f"{name}.so"
+    target = _store() / key / f"{name}{suffix}"
     with _lock:
         lock = _building.setdefault(target, threading.Lock())
     with lock:
@@ -126,6 +145,25 @@ def _shim() -> Path:
     return _build("libKaonCudaShim", b"shim", _SHIM_SOURCES)
 
 
+def counting_unavailable() -> str | None:
+    """Why accesses of kernels cannot be counted here, or None."""
+    missing = unavailable()
+    if missing is None and "clang" not in Path(str(host_compiler.cxx())).name:
+        missing = "counting accesses needs clang"
+    return missing
+
+
+@functools.cache
+def _counting_shim() -> Path:
+    return _build("libKaonCountingShim", b"counting shim", (f"-I{LIBRARY}", *_SHIM_SOURCES, str(SHIM / "Traffic.cpp")))
+
+
+def counting_shim() -> Path:
+    """The shim of kernels that were built by :func:`build_counted`, which has the record of what they accessed."""
+    with _setup:
+        return _counting_shim()
+
+
 @functools.cache
 def _kernel_directory() -> Path:
     """Where the fake looks for kernels of this process."""
@@ -135,10 +173,27 @@ def _kernel_directory() -> Path:
     return path
 
 
+_own_directories: list[Path] = []
+
+
 def kernel_directory() -> Path:
     """Where the fake looks for the kernels of this process: ``<kernel>.so``."""
     with _setup:
-        return _kernel_directory()
+        return _own_directories[-1] if _own_directories else _kernel_directory()
+
+
+@contextmanager
+def own_kernels() -> Iterator[None]:
+    """Within, the fake runs only what is built within: code of a name stays what it was when it was first loaded."""
+    with tempfile.TemporaryDirectory(prefix="kaon-own-kernels-") as folder:
+        usual = kernel_directory()
+        _own_directories.append(Path(folder))
+        fake().set_kernel_directory(_own_directories[-1])
+        try:
+            yield
+        finally:
+            _own_directories.pop()
+            fake().set_kernel_directory(usual)
 
 
 def _source_file(text: str) -> Path:
@@ -170,8 +225,23 @@ def _build_kernel(name: str, text: str, shim: Path, link: str, folder: str) -> P
 def build_kernel(name: str, text: str) -> None:
     """Lets the fake run the kernel ``name`` of a CUDA text. May be called from several threads."""
     with _setup:
-        shim, directory = _shim(), _kernel_directory()
+        shim, directory = _shim(), kernel_directory()
     _link(name, directory, _build_kernel(name, text, shim, "", str(shim.parent)))
+
+
+def build_counted(name: str, text: str, library: Path = LIBRARY) -> None:
+    """:func:`build_kernel`, of a kernel whose accesses to memory are recorded; see ``shim_traffic``.
+
+    Args:
+        library: the device library that the text includes.
+    """
+    with _setup:
+        shim, directory = _counting_shim(), kernel_directory()
+    content = f"{name}\0{_COUNTED_FLAGS}\0{text}".encode() + _digest_of(library)
+    inputs = (f"-I{library}", f'-DKAON_KERNEL_TEXT="{_source_file(text)}"', f"-DKAON_KERNEL_NAME={name}")
+    # Linked apart, so that the compiler does not bring ThreadSanitizer's own functions.
+    compiled = _build(name, content, ("-c", *_COUNTED_FLAGS, *inputs, str(SHIM / "CountedKernel.cpp")), suffix=".o")
+    _link(name, directory, _build(name, content, (str(compiled), str(shim), f"-Wl,-rpath,{shim.parent}")))
 
 
 def build_source(name: str, source: str) -> None:

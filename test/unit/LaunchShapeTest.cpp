@@ -309,6 +309,9 @@ TEST(LaunchShapeTest, NamesRowKernelsByTheirThreads) {
   EXPECT_EQ(large.name, "kernel_step_t512_streaming");
   EXPECT_EQ(large.grain, 1);
   EXPECT_EQ(large.items, 300);
+  // Gradient and momentum are read by both passes, a norm is stored per row.
+  EXPECT_EQ(small.bytes, (4 * (2 + 2) + 2) * 300 * 70 + 4 * 300);
+  EXPECT_EQ(large.bytes, (4 * (3 + 2) + 2 * 2) * 300 * 100000 + 4 * 300);
   EXPECT_TRUE(large.rows->streaming);
 }
 

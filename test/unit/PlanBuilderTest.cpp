@@ -349,8 +349,9 @@ TEST(PlanBuilderTest, BuildsTheWholePlanForCuda) {
   EXPECT_EQ(last.items, 3);
   // Products, the sum, and the epilogue's one operation.
   EXPECT_EQ(last.flops, 21000 * (2 * 70 + 2 + 1));
-  // Operands in half precision, and the parameter twice.
-  EXPECT_EQ(last.bytes, 2 * (21000 + 4900 + 21000) + 4 * 2 * 21000);
+  // Operands in half precision, of which X is also the addend, and the
+  // parameter twice.
+  EXPECT_EQ(last.bytes, 2 * (21000 + 4900) + 4 * 2 * 21000);
 }
 
 TEST(PlanBuilderTest, BuildsGroupsForCuda) {

@@ -313,8 +313,9 @@ static std::vector<char> readBox(const TensorMapContent &map, uint32_t address,
       const auto *source =
           reinterpret_cast<const char *>(map.address + at * map.pitchBytes +
                                          (column + first) * map.elementBytes);
-      std::memcpy(line.data() + first * map.elementBytes, source,
-                  (last - first) * map.elementBytes);
+      size_t size = (last - first) * map.elementBytes;
+      observeCopy(source, size);
+      std::memcpy(line.data() + first * map.elementBytes, source, size);
     }
     for (uint32_t unit = 0; unit < rowBytes; unit += unitBytes) {
       uint32_t offset = i * rowBytes + unit;

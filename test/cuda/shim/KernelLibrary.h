@@ -72,17 +72,21 @@ int runKernel(void (*kernel)(Parameters...), const LaunchSize &size,
 
 #define KAON_SHIM_EXPORT __attribute__((visibility("default")))
 
-/// Exports the kernel `name`, which has been declared before.
-#define KAON_SHIM_EXPORT_KERNEL(name) KAON_SHIM_EXPORT_KERNEL_NAMED(name)
-#define KAON_SHIM_EXPORT_KERNEL_NAMED(name)                                    \
+/// Exports the kernel `name`, which has been declared before; `run` is called
+/// as runKernel is.
+#define KAON_SHIM_EXPORT_KERNEL(name)                                          \
+  KAON_SHIM_EXPORT_KERNEL_BY(name, kaon::shim::runKernel)
+#define KAON_SHIM_EXPORT_KERNEL_BY(name, run)                                  \
+  KAON_SHIM_EXPORT_KERNEL_NAMED(name, run)
+#define KAON_SHIM_EXPORT_KERNEL_NAMED(name, run)                               \
   extern "C" {                                                                 \
   KAON_SHIM_EXPORT int kaon_shim_run_##name(uint32_t blocks, uint32_t threads, \
                                             size_t sharedBytes,                \
                                             void **parameters,                 \
                                             unsigned schedule, char *fault,    \
                                             size_t faultBytes) {               \
-    return kaon::shim::runKernel(name, {blocks, threads, sharedBytes},         \
-                                 parameters, schedule, fault, faultBytes);     \
+    kaon::shim::LaunchSize size = {blocks, threads, sharedBytes};              \
+    return run(name, size, parameters, schedule, fault, faultBytes);           \
   }                                                                            \
   KAON_SHIM_EXPORT extern const decltype(kaon::shim::parameterSizes(           \
       name)) kaon_shim_parameters_##name;                                      \

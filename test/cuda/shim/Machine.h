@@ -61,6 +61,10 @@ public:
 /// Sets the running thread aside until the others have come to `place`.
 void waitAt(const Rendezvous &place);
 
+/// Tells whoever wants to know (setCopyObserver) what a copy in the background
+/// reads.
+void observeCopy(const void *global, size_t bytes);
+
 //===----------------------------------------------------------------------===//
 // Defined by Background.cpp
 //===----------------------------------------------------------------------===//

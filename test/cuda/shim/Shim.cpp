@@ -199,6 +199,7 @@ Thread scheduler;
 OrderingPoint launchEnd;
 /// Stacks that no thread uses.
 std::vector<Memory> freeStacks;
+void (*copyObserver)(const void *, size_t) = nullptr;
 
 std::atomic<int> raceReports = 0;
 
@@ -537,6 +538,7 @@ void machine::copyAsyncWait(int pending) {
   }
   for (size_t i = 0; i < arrived; ++i) {
     PendingCopy copy = readQuietly(copies[i]);
+    observeCopy(copy.global, copy.validBytes);
     std::memcpy(copy.shared, copy.global, copy.validBytes);
     std::memset(copy.shared + copy.validBytes, 0,
                 accessBytes - copy.validBytes);
@@ -544,6 +546,35 @@ void machine::copyAsyncWait(int pending) {
   Quiet quiet;
   copies.erase(copies.begin(),
                copies.begin() + static_cast<ptrdiff_t>(arrived));
+}
+
+//===----------------------------------------------------------------------===//
+// Observing
+//===----------------------------------------------------------------------===//
+
+/// Whether an address is one of `size` bytes from `begin` on.
+static bool isWithin(const void *pointer, const void *begin, size_t size) {
+  // As numbers: the pointer may belong to any object.
+  return reinterpret_cast<uintptr_t>(pointer) -
+             reinterpret_cast<uintptr_t>(begin) <
+         size;
+}
+
+bool shim::isOnChip(const void *pointer) {
+  return isWithin(pointer, current->stack.get(), stackBytes) ||
+         isWithin(pointer, block->shared.get(), block->sharedBytes) ||
+         isWithin(pointer, block->warps.data(),
+                  block->warps.size() * sizeof(Warp));
+}
+
+void shim::observeCopy(const void *global, size_t bytes) {
+  if (copyObserver) {
+    copyObserver(global, bytes);
+  }
+}
+
+void shim::setCopyObserver(void (*observe)(const void *, size_t)) {
+  copyObserver = observe;
 }
 
 //===----------------------------------------------------------------------===//

@@ -109,6 +109,14 @@ struct LaunchSize {
 void launch(const LaunchSize &size, const Schedule &schedule,
             const std::function<void()> &kernel);
 
+/// Whether an address is of the running thread's stack, of the block's shared
+/// memory, or of what warp operations exchange: memory that a GPU has on chip.
+bool isOnChip(const void *pointer);
+
+/// Lets `observe` know the address and size of what copies in the background
+/// read.
+void setCopyObserver(void (*observe)(const void *, size_t));
+
 /// Races that ThreadSanitizer has reported since the last call, which it does
 /// once for every pair of places in the program; 0 in other builds.
 int takeRaceReports();
