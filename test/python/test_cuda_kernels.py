@@ -9,6 +9,7 @@ parameters lie where the launcher puts them. How the kernels compute is tested i
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import math
 import re
@@ -25,7 +26,7 @@ from kaon.cache import open_cache
 from kaon.cuda_target import ARCHITECTURES, CudaTarget
 from kaon.nvrtc import FALLBACK_ARCHITECTURE, Image
 from kaon.optim import AdamW, Muon, PeriodicRowwiseMuon
-from kaon.optim.bindings import DECAY_MODES, MOMENTUM_FORMS, ROW_SCALES
+from kaon.optim.bindings import DECAY_MODES, MOMENTUM_FORMS, NORMALIZATIONS, ROW_SCALES, SCALE_ALIASES
 from kaon.stages import StageFiles
 from nvrtc_tools import find_library
 from optim_tools import parameters
@@ -43,12 +44,26 @@ OPTIMIZERS: dict[str, Any] = {
 }
 OPTIONS: dict[str, Any] = {
     "adamw, amsgrad": functools.partial(AdamW, amsgrad=True, maximize=True),
-    "muon, polar": functools.partial(Muon, ns_coefficients="polar_express", ns_norm_scale=1.01, ns_normalize="add"),
-    **{f"muon, {form}": functools.partial(Muon, momentum_form=form, nesterov=False) for form in MOMENTUM_FORMS},
+    "muon, polar": functools.partial(Muon, ns_coefficients="polar_express", ns_norm_scale=1.01),
+    "muon, three steps": functools.partial(Muon, ns_steps=3, eps=1e-7, maximize=True),
+    **{f"muon, {form}, plain": functools.partial(Muon, momentum_form=form, nesterov=False) for form in MOMENTUM_FORMS},
+    **{f"muon, {form}": functools.partial(Muon, momentum_form=form) for form in MOMENTUM_FORMS},
     **{f"muon, {mode}": functools.partial(Muon, decay_mode=mode) for mode in DECAY_MODES},
+    **{f"muon, {rate}": functools.partial(Muon, adjust_lr_fn=rate) for rate in sorted(set(SCALE_ALIASES.values()))},
+    **{f"muon, {by}": functools.partial(Muon, ns_normalize=by, eps=1e-7) for by in NORMALIZATIONS},
+    **{
+        f"row steps, {form}, plain": functools.partial(
+            PeriodicRowwiseMuon, momentum_form=form, nesterov=False, row_scale="calibrated", row_eps=1e-7
+        )
+        for form in MOMENTUM_FORMS
+    },
+    **{f"row steps, {mode}": functools.partial(PeriodicRowwiseMuon, decay_mode=mode, phase=1) for mode in DECAY_MODES},
+    "row steps, every fourth": functools.partial(PeriodicRowwiseMuon, period=4, phase="staggered"),
 }
 """These in f32 only; how values are stored is not what they change."""
-# Square, wide, tall, odd, a row, a column, and rows for every size of blocks, and streaming ones.
+
+# Square, wide, tall, odd, a row, a column, two that iterate on their Gram matrix, and rows for every size of blocks,
+# and streaming ones.
 SHAPES = [
     (256, 256),
     (96, 384),
@@ -56,6 +71,8 @@ SHAPES = [
     (33, 17),
     (1, 1000),
     (1000, 1),
+    (256, 640),
+    (640, 256),
     (7, 4000),
     (5, 9000),
     (3, 50000),
@@ -170,6 +187,36 @@ def test_the_list_of_optimizers_is_worth_its_name() -> None:
         plain = {re.sub(r"_[0-9a-f]{6,}$", "", name).removeprefix(f"matmul_{half}_") for name in products}
         forms = {re.sub(r"_[0-9a-f]{6,}$", "", name).split("_", 2)[2] for name in names if is_product(name)}
         assert plain == forms, "a form of products occurs in one type alone"
+
+
+def test_no_option_is_forgotten() -> None:
+    """Every option that kernels depend on has a value above that is not its default."""
+    makes = [*OPTIMIZERS.values(), *OPTIONS.values()]
+    for cls in (AdamW, Muon, PeriodicRowwiseMuon):
+        tried = {name for make in makes if getattr(make, "func", make) in cls.__mro__[:2] for name in _options_of(make)}
+        assert tried >= set(cls.matrix_binding.structure_keys), cls.__name__
+
+
+def _options_of(make: Any) -> set[str]:
+    """The options that ``make`` gives a value other than the default."""
+    if not isinstance(make, functools.partial):
+        return set()
+    defaults = inspect.signature(make.func).parameters | inspect.signature(Muon).parameters
+    return {name for name, value in make.keywords.items() if value != defaults[name].default}
+
+
+def test_long_matrices_take_the_gram_form() -> None:
+    """Products of the short side alone, whose factors meet in the end, and an epilogue on what they come to."""
+    shared = CudaTarget.of_arch("sm_90a").shared_bytes
+    plan = program("muon", torch.float32, shared).plan
+    (sequence,) = (
+        each
+        for each in plan["sequences"]
+        if any(launch["sizes"] == [256, 640, 256] for launch in each["launches"])
+        and any(operand["kind"] == "param" and operand["rows"] == 256 for operand in each["launches"][-1]["operands"])
+    )
+    sizes = [tuple(launch["sizes"]) for launch in sequence["launches"] if len(launch["sizes"]) == 3]
+    assert sum(640 in each for each in sizes) == 6 and sum(each == (256,) * 3 for each in sizes) > 6
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
