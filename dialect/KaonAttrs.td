@@ -134,17 +134,28 @@ def Kaon_HalfType : Kaon_Enum<"HalfType", "which 16-bit type products take", [
     I32EnumAttrCase<"BF16", 0, "bf16">,
     I32EnumAttrCase<"F16", 1, "f16">]>;
 
+def Kaon_MainLoop : Kaon_Enum<"MainLoop", "how a product's main loop uses the tensor cores", [
+    I32EnumAttrCase<"Mma", 0, "mma">,
+    I32EnumAttrCase<"Wgmma", 1, "wgmma">]>;
+
+def Kaon_MainLoopParameter : EnumParameter<Kaon_MainLoop> {
+  let defaultValue = "::kaon::MainLoop::Mma";
+}
+
 def Kaon_CudaTargetAttr : AttrDef<KaonDialect, "CudaTarget"> {
   let mnemonic = "cuda_target";
   let summary = "What the schedule for a GPU depends on";
   let description = [{
     `half`: the type of the operands and results of products. `shared_bytes`: shared
     memory that one block may have, which decides how long a row may be to stay on
-    the chip; 166912 on sm_80, 232448 on sm_90 and sm_100.
+    the chip; 166912 on sm_80, 232448 on sm_90 and sm_100. `main_loop`: what multiplies,
+    `mma` if nothing else is said, which every architecture has; `wgmma` is for sm_90a,
+    and for products whose operands are in the workspace.
 
     Example: `#kaon.cuda_target<half = bf16, shared_bytes = 166912>`.
   }];
-  let parameters = (ins EnumParameter<Kaon_HalfType>:$half, "int64_t":$shared_bytes);
+  let parameters = (ins EnumParameter<Kaon_HalfType>:$half, "int64_t":$shared_bytes,
+                        Kaon_MainLoopParameter:$main_loop);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{

@@ -158,12 +158,18 @@ LogicalResult CpuTargetAttr::verify(EmitErrorFn emitError, int64_t vectorBits,
 }
 
 LogicalResult CudaTargetAttr::verify(EmitErrorFn emitError, HalfType,
-                                     int64_t sharedBytes) {
+                                     int64_t sharedBytes, MainLoop mainLoop) {
   // What every GPU has, and more than any has.
   constexpr int64_t least = 48 << 10, most = 1 << 20;
   if (sharedBytes < least || sharedBytes > most) {
     return emitError() << "expects shared_bytes to be from " << least << " to "
                        << most << ", but got " << sharedBytes;
+  }
+  // Two blocks of a product by warpgroups share a multiprocessor.
+  constexpr int64_t leastForWgmma = 227 << 10;
+  if (mainLoop == MainLoop::Wgmma && sharedBytes < leastForWgmma) {
+    return emitError() << "expects shared_bytes of at least " << leastForWgmma
+                       << " for main_loop = wgmma, but got " << sharedBytes;
   }
   return success();
 }

@@ -273,10 +273,15 @@ def Kernel_PassListAttr : Kernel_Attr<"PassList", "pass_list"> {
 
 def Kernel_TileProductAttr : Kernel_Attr<"TileProduct", "tile_product"> {
   let summary = "`TileProduct<T, Contiguous, Contiguous>`: the main loop of a product";
+  let description = [{
+    With `warpgroups`, `WarpgroupProduct<T, Contiguous, Contiguous>`: the main loop of
+    sm_90a, whose entry has a warp more.
+  }];
   let parameters = (ins "::mlir::Type":$type,
                         EnumParameter<Kernel_Contiguous>:$lhs,
-                        EnumParameter<Kernel_Contiguous>:$rhs);
-  let assemblyFormat = "`<` $type `,` $lhs `,` $rhs `>`";
+                        EnumParameter<Kernel_Contiguous>:$rhs,
+                        DefaultValuedParameter<"bool", "false">:$warpgroups);
+  let assemblyFormat = "`<` $type `,` $lhs `,` $rhs (`,` `warpgroups` `=` $warpgroups^)? `>`";
 }
 
 def Kernel_StoreTileAttr : Kernel_Attr<"StoreTile", "store_tile"> {

@@ -458,6 +458,17 @@ static Status validateOperand(const std::string &path, Target target,
   return validatePlace(path, target, operand, sequence);
 }
 
+/// A tensor map is made once, of aligned rows in half precision.
+static Status checkMapped(const std::string &path, const Operand &operand) {
+  constexpr int64_t rowAlignment = 16;
+  if (operand.kind != BufferKind::Workspace || byteSize(operand.type) != 2) {
+    return Status::failure(path, ": expects a half-precision matrix of the "
+                                 "workspace, of which there is a tensor map");
+  }
+  return checkMultiple(path + ".pitch", operand.pitch * byteSize(operand.type),
+                       rowAlignment, "bytes");
+}
+
 static Status validateLaunch(const std::string &path, const Launch &launch,
                              const Sequence &sequence, const StepPlan &plan) {
   KAON_RETURN_IF_ERROR(checkIndex(path + ".kernel", "kernel", launch.kernel,
@@ -496,6 +507,9 @@ static Status validateLaunch(const std::string &path, const Launch &launch,
                                          i >= launch.numInputs));
     KAON_RETURN_IF_ERROR(checkOperandShape(operandPath, plan.target, schedule,
                                            launch, static_cast<size_t>(i)));
+    if (i < kernel.mappedOperands) {
+      KAON_RETURN_IF_ERROR(checkMapped(operandPath, launch.operands[i]));
+    }
   }
   for (size_t i = 0; i < launch.scalars.size(); ++i) {
     KAON_RETURN_IF_ERROR(checkIndex(concat(path, ".scalars[", i, "]"),
@@ -591,6 +605,20 @@ static Status checkThreads(const std::string &path, Target target,
                          kernel.threads);
 }
 
+static Status checkMappedOperands(const std::string &path, Target target,
+                                  const KernelPlan &kernel) {
+  bool mayHaveMaps =
+      target == Target::Cuda && kernel.schedule == Schedule::Matmul;
+  if (kernel.mappedOperands == 0 ||
+      (mayHaveMaps && kernel.mappedOperands == 2)) {
+    return Status::success();
+  }
+  return Status::failure(path,
+                         ": expects 0, or 2 for a product on CUDA, but "
+                         "got ",
+                         kernel.mappedOperands);
+}
+
 static Status validateKernels(const StepPlan &plan) {
   std::unordered_set<std::string_view> names;
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
@@ -601,6 +629,9 @@ static Status validateKernels(const StepPlan &plan) {
     }
     KAON_RETURN_IF_ERROR(checkThreads(concat("kernels[", i, "].threads"),
                                       plan.target, plan.kernels[i]));
+    KAON_RETURN_IF_ERROR(
+        checkMappedOperands(concat("kernels[", i, "].mappedOperands"),
+                            plan.target, plan.kernels[i]));
     if (!names.insert(name).second) {
       return Status::failure("kernels[", i,
                              "].name: expects distinct names, but got '", name,

@@ -126,6 +126,10 @@ struct KernelPlan {
   std::string name;
   Schedule schedule = Schedule::Elementwise;
   int32_t threads = 0; // of a block on CUDA; 0 on the CPU
+  /// Operands that the kernel takes tensor maps of in their place, counted from
+  /// the first: 2 of products for sm_90a on CUDA, else 0. They are in the
+  /// workspace.
+  int32_t mappedOperands = 0;
 
   bool operator==(const KernelPlan &) const = default;
 };

@@ -72,9 +72,13 @@ struct Writer {
   static Json write(const ScalarSet &set) { return {{"names", set.names}}; }
 
   static Json write(const KernelPlan &kernel) {
-    return {{"name", kernel.name},
-            {"schedule", stringify(kernel.schedule)},
-            {"threads", kernel.threads}};
+    Json json = {{"name", kernel.name},
+                 {"schedule", stringify(kernel.schedule)},
+                 {"threads", kernel.threads}};
+    if (kernel.mappedOperands != 0) {
+      json["mappedOperands"] = kernel.mappedOperands;
+    }
+    return json;
   }
 
   static Json write(const Operand &operand) {
@@ -272,6 +276,9 @@ public:
     field("name", value.name);
     field("schedule", value.schedule);
     field("threads", value.threads);
+    if (json.find("mappedOperands")) {
+      field("mappedOperands", value.mappedOperands);
+    }
   }
 
   void read(Operand &value) const {

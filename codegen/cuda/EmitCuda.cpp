@@ -90,6 +90,10 @@ static OwningOpRef<ModuleOp> makeModule(Operation *op,
     return module;
   }
   addFunction(*module, op, shape);
+  if (shape.tensorMaps) {
+    // Says which main loop the kernel has; others have the one of all.
+    (*module)->setAttr(KaonDialect::getCudaAttrName(), getCudaTarget(op));
+  }
   if (auto product = dyn_cast<MatmulOp>(op);
       product && product.getEpilogueAttr()) {
     auto epilogue = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(

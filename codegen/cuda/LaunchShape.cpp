@@ -22,6 +22,11 @@ static constexpr int64_t groupSize = 8;
 /// Shared memory that one reduction of a block takes (Reduce.cuh).
 static constexpr int64_t reductionBytes = 256;
 
+/// Threads and shared memory of a product by warpgroups: eight warps and one
+/// that copies, three stages and their barriers (WarpgroupProduct.cuh).
+static constexpr int64_t warpgroupThreads = 288;
+static constexpr int64_t warpgroupSharedBytes = (96 << 10) + 48;
+
 //===----------------------------------------------------------------------===//
 // Rows
 //===----------------------------------------------------------------------===//
@@ -172,11 +177,31 @@ static std::optional<LaunchShape> getShape(LaunchOp op) {
   return shape;
 }
 
-/// `matmul_bf16_transposed_rhs_symmetric_add`; with an epilogue its hash comes
-/// last.
-static std::string getProductName(MatmulOp op) {
-  std::string name =
-      "matmul_" + getKeyword(op.getLhs().getType().getElementType());
+/// Whether a matrix of a planned module is in the workspace: there it is
+/// aligned and stays where it is.
+static bool isInWorkspace(Value matrix) {
+  auto result = dyn_cast<OpResult>(matrix);
+  auto buffers = result ? result.getOwner()->getAttrOfType<ArrayAttr>(
+                              KaonDialect::getBuffersAttrName())
+                        : ArrayAttr();
+  return buffers &&
+         cast<BufferAttr>(buffers[result.getResultNumber()]).getKind() ==
+             BufferKind::Workspace;
+}
+
+/// Tensor maps are made once, of addresses that do not change. Products of the
+/// model's own memory keep the loop that every architecture has.
+static bool takesTensorMaps(MatmulOp op) {
+  CudaTargetAttr target = getCudaTarget(op);
+  return target && target.getMainLoop() == MainLoop::Wgmma &&
+         isInWorkspace(op.getLhs()) && isInWorkspace(op.getRhs());
+}
+
+/// `matmul_bf16_transposed_rhs_symmetric_add`, `matmul_wgmma_bf16`; with an
+/// epilogue its hash comes last.
+static std::string getProductName(MatmulOp op, bool tensorMaps) {
+  std::string name = tensorMaps ? "matmul_wgmma_" : "matmul_";
+  name += getKeyword(op.getLhs().getType().getElementType());
   auto append = [&](bool applies, StringRef part) {
     if (applies) {
       name += "_" + part.str();
@@ -197,15 +222,18 @@ static std::string getProductName(MatmulOp op) {
 static std::optional<LaunchShape> getShape(MatmulOp op) {
   auto [m, n, k] = op.getProductSizes();
   LaunchShape shape;
-  shape.name = getProductName(op);
+  shape.tensorMaps = takesTensorMaps(op);
+  shape.name = getProductName(op, shape.tensorMaps);
   shape.schedule = runtime::Schedule::Matmul;
-  shape.threads = runtime::cudaBlockThreads;
+  shape.threads =
+      shape.tensorMaps ? warpgroupThreads : runtime::cudaBlockThreads;
   shape.sizes = {m, n, k};
   shape.bytes = getMovedBytes(op);
   int64_t rows = runtime::ceilDiv(m, runtime::cudaTileSize),
           columns = runtime::ceilDiv(n, runtime::cudaTileSize);
   shape.items = op.getSymmetric() ? rows * (rows + 1) / 2 : rows * columns;
-  shape.sharedBytes = runtime::cudaProductSharedBytes;
+  shape.sharedBytes =
+      shape.tensorMaps ? warpgroupSharedBytes : runtime::cudaProductSharedBytes;
   return shape;
 }
 

@@ -58,6 +58,9 @@ struct LaunchShape {
   int64_t bytes = 0;
   /// Dynamic shared memory of a block.
   int64_t sharedBytes = 0;
+  /// Whether a product takes tensor maps in the place of its operands, which is
+  /// what the main loop of sm_90a does.
+  bool tensorMaps = false;
   /// Of a kernel with the `rows` schedule.
   std::optional<RowShape> rows;
   /// The result lies over the argument that an elementwise kernel keeps

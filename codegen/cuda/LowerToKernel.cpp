@@ -28,6 +28,7 @@ struct LaunchBounds {
 
 static constexpr LaunchBounds defaultBounds = {256, 2};
 static constexpr LaunchBounds transposeBounds = {256, 4};
+static constexpr LaunchBounds warpgroupBounds = {288, 2};
 
 /// A multiprocessor has 128 registers for each of 512 threads. With half as
 /// many, divisions in f64 spill.
@@ -801,14 +802,20 @@ static LogicalResult lowerProduct(func::FuncOp source, MatmulOp op,
   }
   Location loc = op.getLoc();
   MLIRContext *context = b.getContext();
+  CudaTargetAttr target = getCudaTarget(source);
+  bool byWarpgroups = target && target.getMainLoop() == MainLoop::Wgmma;
   kernel::IncludeOp::create(b, loc, "Gemm.cuh");
+  if (byWarpgroups) {
+    kernel::IncludeOp::create(b, loc, "WarpgroupProduct.cuh");
+  }
   // The depth is contiguous in the rows of the left operand as it is, and in
   // those of the right one if it is transposed.
   using kernel::Contiguous;
   auto loop = kernel::TileProductAttr::get(
       context, type,
       op.getTransposeA() ? Contiguous::Extent : Contiguous::Depth,
-      op.getTransposeB() ? Contiguous::Depth : Contiguous::Extent);
+      op.getTransposeB() ? Contiguous::Depth : Contiguous::Extent,
+      byWarpgroups);
   bool hasAddend = static_cast<bool>(op.getAddend());
   Attribute epilogue =
       kernel::StoreTileAttr::get(context, type, op.getSymmetric(), hasAddend);
@@ -830,7 +837,7 @@ static LogicalResult lowerProduct(func::FuncOp source, MatmulOp op,
   kernel::AliasOp::create(b, loc, "Loop", loop);
   kernel::AliasOp::create(b, loc, "Epilogue", epilogue);
   createEntry(
-      b, loc, source.getName(), defaultBounds,
+      b, loc, source.getName(), byWarpgroups ? warpgroupBounds : defaultBounds,
       {kernel::ProductsType::get(context), kernel::ScalarsType::get(context)},
       {"list", "scalars"}, kernel::Driver::Product,
       {FlatSymbolRefAttr::get(context, "Loop"),

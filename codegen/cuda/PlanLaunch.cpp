@@ -46,7 +46,8 @@ FailureOr<LaunchPlan> cuda::planLaunch(Operation *op) {
   }
   LaunchPlan plan;
   plan.kernel = {shape->name, shape->schedule,
-                 static_cast<int32_t>(shape->threads)};
+                 static_cast<int32_t>(shape->threads),
+                 shape->tensorMaps ? 2 : 0};
   plan.sizes = shape->sizes;
   plan.items = shape->items;
   plan.grain = shape->grain;

@@ -148,7 +148,8 @@ TemplateSpelling spellAlias(Attribute value) {
         }
       })
       .Case([&](TileProductAttr product) {
-        result.name = "TileProduct";
+        result.name =
+            product.getWarpgroups() ? "WarpgroupProduct" : "TileProduct";
         append(spellType(product.getType()));
         append(spellContiguous(product.getLhs()));
         append(spellContiguous(product.getRhs()));
@@ -379,27 +380,37 @@ static constexpr StringLiteral keywords[] = {
 
 /// What generated text names of the device library, and its own members.
 static constexpr StringLiteral libraryNames[] = {
-    "kaon",        "i64",           "bf16",
-    "f16",         "get",           "narrow",
-    "toFloat",     "toFloatRn",     "floatOf",
-    "doubleOf",    "addRn",         "subRn",
-    "mulRn",       "divRn",         "fmaRn",
-    "sqrtRn",      "maximum",       "minimum",
-    "absolute",    "copySign",      "roundDown",
-    "exponential", "logarithm",     "power",
-    "loadScalar",  "loadOfRow",     "loadOfColumn",
-    "storeOfRow",  "storeOfColumn", "runElementwise",
-    "runRows",     "runColumns",    "runTranspose",
-    "runGemm",     "Matrix",        "Block",
-    "ProductList", "Kept",          "Index",
-    "Element",     "Contributions", "Results",
-    "Operands",    "Operand",       "Access",
-    "Extent",      "Reductions",    "Sum",
-    "Max",         "Min",           "PassList",
-    "Pass",        "TileProduct",   "StoreTile",
-    "ApplyTile",   "Contiguous",    "Addend",
-    "Diagonal",    "pass",          "reduced",
-    "finish"};
+    "kaon",          "i64",
+    "bf16",          "f16",
+    "get",           "narrow",
+    "toFloat",       "toFloatRn",
+    "floatOf",       "doubleOf",
+    "addRn",         "subRn",
+    "mulRn",         "divRn",
+    "fmaRn",         "sqrtRn",
+    "maximum",       "minimum",
+    "absolute",      "copySign",
+    "roundDown",     "exponential",
+    "logarithm",     "power",
+    "loadScalar",    "loadOfRow",
+    "loadOfColumn",  "storeOfRow",
+    "storeOfColumn", "runElementwise",
+    "runRows",       "runColumns",
+    "runTranspose",  "runGemm",
+    "Matrix",        "Block",
+    "ProductList",   "Kept",
+    "Index",         "Element",
+    "Contributions", "Results",
+    "Operands",      "Operand",
+    "Access",        "Extent",
+    "Reductions",    "Sum",
+    "Max",           "Min",
+    "PassList",      "Pass",
+    "TileProduct",   "StoreTile",
+    "ApplyTile",     "Contiguous",
+    "Addend",        "Diagonal",
+    "pass",          "reduced",
+    "finish",        "WarpgroupProduct"};
 
 NameScope::NameScope() {
   for (StringRef name : keywords) {

@@ -32,6 +32,14 @@ KAON_KERNEL(256, 2) {name}(const Matrix<1> *matrices, const Block *blocks, u32 *
 _CUDA_TYPES = {"f64": "double", "f32": "float", "bf16": "bf16", "f16": "f16"}
 
 
+def _main_loop(arch: str) -> str:
+    """The main loop that was asked for, which `arch` must have."""
+    wanted = knobs.cuda.main_loop
+    if wanted == "wgmma" and arch != "sm_90a":
+        raise ValueError(f"KAON_MAIN_LOOP=wgmma expects the architecture sm_90a, but got {arch}")
+    return wanted
+
+
 @dataclass(frozen=True)
 class CudaTarget:
     """An architecture, and the device on which programs for it run.
@@ -40,6 +48,7 @@ class CudaTarget:
         arch: what NVRTC generates code for.
         shared_bytes: shared memory that one block may have; decides how long a row may be to stay on the chip.
         half: type of the operands of products, ``bf16`` or ``f16``.
+        main_loop: what multiplies in products, ``mma`` or, on sm_90a only, ``wgmma``.
         placement: where programs run; compiling alone needs no device.
     """
 
@@ -47,14 +56,20 @@ class CudaTarget:
     shared_bytes: int
     half: str = "bf16"
     placement: Placement = field(default_factory=Placement)
+    main_loop: str = "mma"
 
     name = "cuda"
     schedule_pipeline = "kaon-cuda-schedule-pipeline"
 
     @staticmethod
     def of_arch(arch: str, half: str = "bf16") -> CudaTarget:
-        """The target for an architecture without a device at hand; the least shared memory where it is not known."""
-        return CudaTarget(arch, SHARED_BYTES.get(arch, min(SHARED_BYTES.values())), half)
+        """The target for an architecture without a device at hand; the least shared memory where it is not known.
+
+        Raises:
+            ValueError: ``KAON_MAIN_LOOP`` asks for what the architecture does not have; so does :meth:`of_device`.
+        """
+        shared_bytes = SHARED_BYTES.get(arch, min(SHARED_BYTES.values()))
+        return CudaTarget(arch, shared_bytes, half, main_loop=_main_loop(arch))
 
     @staticmethod
     def of_device(placement: Placement, half: str = "bf16") -> CudaTarget:
@@ -67,14 +82,14 @@ class CudaTarget:
         device = device_info(open_driver(), placement.device)
         known = nvrtc.load().supports(device["arch"])
         arch = device["arch"] if known else nvrtc.FALLBACK_ARCHITECTURE
-        return CudaTarget(arch, device["shared_bytes"], half, placement)
+        return CudaTarget(arch, device["shared_bytes"], half, placement, _main_loop(arch))
 
     def key(self) -> str:
         """What the schedule depends on; the architecture only changes machine code."""
         return json.dumps(self._attribute())
 
     def _attribute(self) -> dict[str, str | int]:
-        return {"half": self.half, "shared_bytes": self.shared_bytes}
+        return {"half": self.half, "shared_bytes": self.shared_bytes, "main_loop": self.main_loop}
 
     def state_on(self, module: _C.Module) -> None:
         """Record what the schedule depends on."""
@@ -99,7 +114,8 @@ class CudaTarget:
         images = self.compile(lowered.kernels, cache, files, statistics)
         plan = extension().StepPlan.from_json(lowered.plan_json)
         code = {name: image.image for name, image in images.items()}
-        return CudaProgram(plan, code, self.placement, code=self.arch, module_text=text, statistics=statistics)
+        made_for = self.arch if self.main_loop == "mma" else f"{self.arch}, products by {self.main_loop}"
+        return CudaProgram(plan, code, self.placement, code=made_for, module_text=text, statistics=statistics)
 
     def compile(
         self, kernels: Iterable[Kernel], cache: Cache, files: StageFiles, statistics: Statistics

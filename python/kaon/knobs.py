@@ -72,6 +72,13 @@ def _target(text: str) -> str:
     return lowered
 
 
+def _main_loop(text: str) -> str:
+    lowered = text.strip().lower()
+    if lowered not in MAIN_LOOPS:
+        raise ValueError(f"one of {', '.join(MAIN_LOOPS)}")
+    return lowered
+
+
 def _path(text: str) -> Path:
     if not text:
         raise ValueError("a path")
@@ -97,6 +104,9 @@ def _stages(text: str) -> frozenset[str]:
 
 TARGETS = ("cpu", "cuda")
 """What programs can be compiled for."""
+
+MAIN_LOOPS = ("mma", "wgmma")
+"""How products on a GPU use its tensor cores: by instructions of warps, which all have, or of warpgroups (sm_90a)."""
 
 
 class Knob(Generic[T]):
@@ -244,6 +254,12 @@ class Cuda(KnobGroup):
     )
     graphs = Knob(
         "KAON_CUDA_GRAPHS", _flag, True, "replay each phase of a step as one CUDA graph; off: launch by launch"
+    )
+    main_loop = Knob(
+        "KAON_MAIN_LOOP",
+        _main_loop,
+        "mma",
+        "main loop of matrix products: mma, or wgmma, which only sm_90a has and which no GPU has run yet",
     )
     home = Knob[Path | None]("CUDA_HOME", _path, None, "a CUDA toolkit, whose NVRTC is used where no wheel has one")
     path = Knob[Path | None]("CUDA_PATH", _path, None, "the same, under the name that NVIDIA's installers set")

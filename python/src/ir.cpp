@@ -290,6 +290,7 @@ static std::string printModule(ModuleOp module, bool locations) {
 /// Sets the module's `kaon.cuda` from a dictionary like the attribute.
 static void setCudaTarget(Module &self, const py::dict &target) {
   std::string half = "bf16";
+  std::string loop = "mma";
   int64_t sharedBytes = defaultSharedBytes;
   for (auto [key, value] : target) {
     auto name = py::cast<std::string>(key);
@@ -297,10 +298,12 @@ static void setCudaTarget(Module &self, const py::dict &target) {
       half = py::cast<std::string>(value);
     } else if (name == "shared_bytes") {
       sharedBytes = py::cast<int64_t>(value);
+    } else if (name == "main_loop") {
+      loop = py::cast<std::string>(value);
     } else {
-      throw py::value_error(
-          "a cuda target: expects 'half' and 'shared_bytes', but got '" + name +
-          "'");
+      throw py::value_error("a cuda target: expects 'half', 'shared_bytes' and "
+                            "'main_loop', but got '" +
+                            name + "'");
     }
   }
   std::optional<HalfType> halfType = symbolizeHalfType(half);
@@ -309,15 +312,21 @@ static void setCudaTarget(Module &self, const py::dict &target) {
         "a cuda target: expects half to be 'bf16' or 'f16', but got '" + half +
         "'");
   }
+  std::optional<MainLoop> mainLoop = symbolizeMainLoop(loop);
+  if (!mainLoop) {
+    throw py::value_error("a cuda target: expects main_loop to be 'mma' or "
+                          "'wgmma', but got '" +
+                          loop + "'");
+  }
   self.withLock([&](ModuleOp module) {
     DiagnosticCollector collector(module.getContext());
     if (module->hasAttr(KaonDialect::getCpuAttrName())) {
       collector.raise("a cuda target: expects a module without a target, but "
                       "this one has a cpu target");
     }
-    auto attribute =
-        CudaTargetAttr::getChecked([&] { return emitError(module.getLoc()); },
-                                   module.getContext(), *halfType, sharedBytes);
+    auto attribute = CudaTargetAttr::getChecked(
+        [&] { return emitError(module.getLoc()); }, module.getContext(),
+        *halfType, sharedBytes, *mainLoop);
     if (!attribute) {
       collector.raise("cannot generate code for this target");
     }

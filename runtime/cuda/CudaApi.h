@@ -57,6 +57,16 @@ enum class FunctionAttribute : int {
   MaxDynamicSharedBytes = 8,
 };
 
+/// Types of elements of a tensor map.
+enum class TensorType : int { F16 = 6, BF16 = 9 };
+
+enum class TensorInterleave : int { None = 0 };
+enum class TensorSwizzle : int { Bytes128 = 3 };
+/// What the L2 cache fetches more of than was asked for.
+enum class TensorPromotion : int { Bytes128 = 2 };
+/// What lies outside of a tensor.
+enum class TensorFill : int { Zero = 0 };
+
 enum class CaptureStatus : int { None = 0, Active = 1, Invalidated = 2 };
 
 /// Options of loading a module: where the compiler of PTX writes its log.
@@ -75,6 +85,12 @@ using Event = struct EventHandle *;
 using Graph = struct GraphHandle *;
 using GraphNode = struct GraphNodeHandle *;
 using GraphExec = struct GraphExecHandle *;
+
+/// CUtensorMap: opaque, made by the driver. Drivers ask for 64 bytes of
+/// alignment, headers since CUDA 13 for 128.
+struct alignas(128) TensorMap {
+  uint64_t words[16];
+};
 
 /// CUDA_KERNEL_NODE_PARAMS, version 1.
 struct KernelNode {
@@ -154,7 +170,12 @@ constexpr const char *fakeMarkerSymbol = "kaon_fake_cuda_marker";
     (GraphExec *exec, Graph graph, unsigned long long flags))                  \
   X(graphLaunch, "cuGraphLaunch", 10000, (GraphExec exec, Stream stream))      \
   X(graphExecDestroy, "cuGraphExecDestroy", 10000, (GraphExec exec))           \
-  X(graphDestroy, "cuGraphDestroy", 10000, (Graph graph))
+  X(graphDestroy, "cuGraphDestroy", 10000, (Graph graph))                      \
+  X(tensorMapEncode, "cuTensorMapEncodeTiled", 12000,                          \
+    (TensorMap *map, TensorType type, uint32_t rank, void *address,            \
+     const uint64_t *extents, const uint64_t *strides, const uint32_t *box,    \
+     const uint32_t *elementStrides, TensorInterleave interleave,              \
+     TensorSwizzle swizzle, TensorPromotion promotion, TensorFill fill))
 // clang-format on
 
 /// The functions of a loaded driver.

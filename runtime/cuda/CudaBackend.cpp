@@ -165,7 +165,7 @@ Status CudaBackend::build(Phase &phase, const PhaseSchedule &schedule,
     const KernelPlan &kernel = plan->kernels[scheduled.kernel];
     KAON_RETURN_IF_ERROR(
         phase.tables.add({&kernels[scheduled.kernel], kernel.schedule,
-                          kernel.threads, sharedBytes},
+                          kernel.threads, sharedBytes, kernel.mappedOperands},
                          requests, buffers));
   }
   KAON_RETURN_IF_ERROR(phase.tables.finish());

@@ -33,6 +33,10 @@ struct Block {
   uint32_t count;
 };
 
+/// Rows and columns of the boxes that kernels copy operands in, by maps.
+constexpr uint32_t tensorBoxSize = 64;
+
+/// `a` and `b` are addresses of tensor maps if the kernel takes those.
 struct Product {
   Address a, b, c, d;
   Address factor;

@@ -30,6 +30,8 @@ static void align(std::vector<std::byte> &region) {
 void LaunchTables::clear(size_t scalars) {
   constants.clear();
   changing.assign(scalars * sizeof(double), std::byte(0));
+  maps.clear();
+  mapAddresses.clear();
   patches.clear();
   strides.clear();
   launches.clear();
@@ -91,9 +93,42 @@ void LaunchTables::addBlocks(const LaunchRequest &request,
   }
 }
 
-void LaunchTables::addProduct(std::vector<std::byte> &region,
-                              const MatrixRequest &matrix, uint32_t firstTile,
-                              const KaonBuffer *buffers) {
+Status LaunchTables::appendMap(std::vector<std::byte> &region,
+                               const LaunchRequest &request,
+                               const Operand &operand,
+                               const OperandBinding &binding) {
+  assert(binding.buffer == OperandBinding::workspace &&
+         "the model's memory may move");
+  Address address = workspace + static_cast<Address>(binding.offset);
+  // The dimension that is contiguous comes first and has no stride.
+  std::array<uint64_t, 2> extents = {static_cast<uint64_t>(operand.cols),
+                                     static_cast<uint64_t>(operand.rows)};
+  std::array<uint64_t, 1> strides = {
+      static_cast<uint64_t>(binding.stride * byteSize(operand.type))};
+  std::array<uint32_t, 2> box = {tensorBoxSize, tensorBoxSize};
+  std::array<uint32_t, 2> elementStrides = {1, 1};
+  TensorMap map = {};
+  KAON_RETURN_IF_ERROR(driver->check(
+      (*driver)->tensorMapEncode(
+          &map,
+          operand.type == ElementType::F16 ? TensorType::F16 : TensorType::BF16,
+          extents.size(),
+          // NOLINTNEXTLINE(performance-no-int-to-ptr)
+          reinterpret_cast<void *>(address), extents.data(), strides.data(),
+          box.data(), elementStrides.data(), TensorInterleave::None,
+          TensorSwizzle::Bytes128, TensorPromotion::Bytes128, TensorFill::Zero),
+      "kernel '", request.kernel->name(), "': encoding the map of a ",
+      operand.rows, "x", operand.cols, " operand"));
+  mapAddresses.push_back({&region == &changing, region.size(), maps.size()});
+  maps.push_back(map);
+  append(region, Address(0));
+  return Status::success();
+}
+
+Status LaunchTables::addProduct(std::vector<std::byte> &region,
+                                const LaunchRequest &request,
+                                const MatrixRequest &matrix, uint32_t firstTile,
+                                const KaonBuffer *buffers) {
   size_t result = matrix.operands.size() - 1;
   auto [addend, factor] = ProductExtras::of(matrix.operands);
   auto pitch = [&](size_t operand) {
@@ -106,8 +141,14 @@ void LaunchTables::addProduct(std::vector<std::byte> &region,
       append(region, Address(0));
     }
   };
-  appendAddress(region, matrix.bindings[0]);
-  appendAddress(region, matrix.bindings[1]);
+  for (size_t i = 0; i < 2; ++i) {
+    if (static_cast<int32_t>(i) < request.mappedOperands) {
+      KAON_RETURN_IF_ERROR(
+          appendMap(region, request, matrix.operands[i], matrix.bindings[i]));
+    } else {
+      appendAddress(region, matrix.bindings[i]);
+    }
+  }
   appendOptional(addend);
   appendAddress(region, matrix.bindings[result]);
   appendOptional(factor);
@@ -124,6 +165,7 @@ void LaunchTables::addProduct(std::vector<std::byte> &region,
   const auto *bytes = reinterpret_cast<const std::byte *>(&product);
   region.insert(region.end(), bytes + offsetof(Product, m),
                 bytes + sizeof(Product));
+  return Status::success();
 }
 
 void LaunchTables::noteStrides(const MatrixRequest &matrix,
@@ -205,7 +247,8 @@ Status LaunchTables::add(const LaunchRequest &request,
       launch.tilesPerMatrix = 0;
     }
     if (isProduct) {
-      addProduct(region, matrix, static_cast<uint32_t>(grid), buffers);
+      KAON_RETURN_IF_ERROR(addProduct(region, request, matrix,
+                                      static_cast<uint32_t>(grid), buffers));
     } else {
       addMatrix(region, matrix, buffers);
     }
@@ -229,8 +272,29 @@ void LaunchTables::useFlags() {
   changing.resize(changing.size() + numEntries * sizeof(uint32_t));
 }
 
+void LaunchTables::placeMaps() {
+  if (maps.empty()) {
+    return;
+  }
+  mapsOffset =
+      roundUp(static_cast<int64_t>(constants.size()), alignof(TensorMap));
+  constants.resize(mapsOffset + maps.size() * sizeof(TensorMap));
+  std::memcpy(constants.data() + mapsOffset, maps.data(),
+              maps.size() * sizeof(TensorMap));
+}
+
+void LaunchTables::fillMapAddresses() {
+  for (const MapAddress &place : mapAddresses) {
+    Address address =
+        constantsAddress() + mapsOffset + place.map * sizeof(TensorMap);
+    std::vector<std::byte> &region = place.changes ? changing : constants;
+    std::memcpy(region.data() + place.offset, &address, sizeof(address));
+  }
+}
+
 Status LaunchTables::finish() {
   align(constants);
+  placeMaps();
   align(changing);
   if (changing.empty() && !launches.empty()) {
     // Kernels without scalars get an address all the same.
@@ -248,6 +312,7 @@ Status LaunchTables::finish() {
     KAON_RETURN_IF_ERROR(event.synchronize());
   }
   KAON_RETURN_IF_ERROR(reserve());
+  fillMapAddresses();
   std::copy(constants.begin(), constants.end(), pinned.data());
   for (int slot = 0; slot < numSlots; ++slot) {
     std::copy(changing.begin(), changing.end(), slotMemory(slot));

@@ -38,6 +38,9 @@ struct LaunchRequest {
   Schedule schedule;
   int64_t threads;
   int64_t sharedBytes;
+  /// Operands that the kernel takes tensor maps of in their place, from the
+  /// first: in the workspace, whose addresses do not change.
+  int32_t mappedOperands = 0;
 };
 
 /// One matrix of it.
@@ -108,6 +111,12 @@ private:
     int32_t buffer;
     uint32_t offset; // in `changing`
   };
+  /// The address of a tensor map, which is known when the tables are finished.
+  struct MapAddress {
+    bool changes; // whether it is in `changing`, or in `constants`
+    size_t offset;
+    size_t map; // among `maps`
+  };
   struct Stride {
     int32_t buffer;
     int64_t elements;
@@ -137,8 +146,13 @@ private:
                  const KaonBuffer *buffers);
   void addBlocks(const LaunchRequest &request, const MatrixRequest &matrix,
                  uint32_t index);
-  void addProduct(std::vector<std::byte> &region, const MatrixRequest &matrix,
-                  uint32_t firstTile, const KaonBuffer *buffers);
+  Status addProduct(std::vector<std::byte> &region,
+                    const LaunchRequest &request, const MatrixRequest &matrix,
+                    uint32_t firstTile, const KaonBuffer *buffers);
+  Status appendMap(std::vector<std::byte> &region, const LaunchRequest &request,
+                   const Operand &operand, const OperandBinding &binding);
+  void placeMaps();
+  void fillMapAddresses();
   void noteStrides(const MatrixRequest &matrix, const KaonBuffer *buffers);
   Status launchOne(PreparedLaunch &launch, Stream stream);
   Status reserve();
@@ -162,6 +176,9 @@ private:
   Address workspace;
 
   std::vector<std::byte> constants, changing;
+  std::vector<TensorMap> maps;
+  std::vector<MapAddress> mapAddresses;
+  size_t mapsOffset = 0; // in `constants`
   std::vector<Patch> patches;
   std::vector<Stride> strides;
   std::vector<PreparedLaunch> launches;

@@ -312,7 +312,7 @@ TEST(ShimTest, BoxesAreZeroOutsideOfTheMatrix) {
 }
 
 TEST(ShimTest, RefusesMapsThatTheDriverWouldRefuse) {
-  alignas(64) TensorMap map;
+  TensorMap map;
   TensorMapContent good;
   good.address = 4096;
   good.columns = 100;

@@ -85,6 +85,11 @@ ENUMERATORS = {
         "Active": "CU_STREAM_CAPTURE_STATUS_ACTIVE",
         "Invalidated": "CU_STREAM_CAPTURE_STATUS_INVALIDATED",
     },
+    "TensorType": {"F16": "CU_TENSOR_MAP_DATA_TYPE_FLOAT16", "BF16": "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16"},
+    "TensorInterleave": {"None": "CU_TENSOR_MAP_INTERLEAVE_NONE"},
+    "TensorSwizzle": {"Bytes128": "CU_TENSOR_MAP_SWIZZLE_128B"},
+    "TensorPromotion": {"Bytes128": "CU_TENSOR_MAP_L2_PROMOTION_L2_128B"},
+    "TensorFill": {"Zero": "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE"},
     "JitOption": {
         "ErrorLogBuffer": "CU_JIT_ERROR_LOG_BUFFER",
         "ErrorLogBufferBytes": "CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES",
@@ -172,6 +177,14 @@ def test_a_kernel_node_is_that_of_the_headers() -> None:
     checks += [
         f"static_assert(offsetof(ours::KernelNode, {name}) == offsetof(CUDA_KERNEL_NODE_PARAMS_v1, {theirs}));"
         for name, theirs in NODE.items()
+    ]
+    assert compile_checks(checks) == ""
+
+
+def test_a_tensor_map_is_that_of_the_headers() -> None:
+    checks = [
+        "static_assert(sizeof(ours::TensorMap) == sizeof(CUtensorMap));",
+        "static_assert(alignof(ours::TensorMap) >= alignof(CUtensorMap));",
     ]
     assert compile_checks(checks) == ""
 

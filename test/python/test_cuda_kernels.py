@@ -21,7 +21,7 @@ import pytest
 import torch
 from cubin_tools import Kernel as Cubin
 from cubin_tools import read_kernels
-from kaon import driver, nvrtc
+from kaon import driver, knobs, nvrtc
 from kaon.cache import open_cache
 from kaon.cuda_target import ARCHITECTURES, CudaTarget
 from kaon.nvrtc import FALLBACK_ARCHITECTURE, Image
@@ -256,6 +256,32 @@ def test_products_multiply_the_type_of_their_name(arch: str) -> None:
         operands = set(re.findall(r"mma\.sync\.aligned\.m16n8k16\.row\.col(\.\w+\.\w+\.\w+\.\w+)", image.ptx))
         half = name.split("_")[1]
         assert operands == ({f".f32.{half}.{half}.f32"} if is_product(name) else set()), name
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_products_of_warpgroups_compile_for_sm_90a(dtype: torch.dtype) -> None:
+    params = parameters(SHAPES, dtype)
+    for parameter in params:
+        parameter.grad = torch.zeros_like(parameter)
+    with knobs.scope():
+        knobs.cuda.main_loop = "wgmma"
+        target = CudaTarget.of_arch("sm_90a")
+    (built,) = OPTIMIZERS["muon"](params)._build()
+    lowered = driver.lower(driver.emit(built.entries).text, target)
+    kernels = [kernel for kernel in lowered.kernels if kernel.name.startswith("matmul_wgmma_bf16")]
+    assert any("_symmetric" in kernel.name for kernel in kernels)
+    compiled = target.compile(kernels, open_cache(), StageFiles("", target.name), driver.Statistics())
+    for name, image in compiled.items():
+        assert (image.resources[name].stack_bytes, image.resources[name].spill_bytes) == (0, 0), name
+        assert image.resources[name].registers <= 96, name
+        assert "serialized" not in image.log, name
+        cubin = read_kernels(image.image)[name]
+        assert (cubin.max_threads, cubin.parameters) == (288, LIST_AND_POINTER), name
+        expected = {"HGMMA": 4, "UTMALDG": 4, "HMMA": 0, "LDSM": 0, "LDGSTS": 0, "STL": 0, "LDL": 0}
+        assert {opcode: cubin.count(opcode) for opcode in expected} == expected, name
+    plan = json.loads(lowered.plan_json)
+    mapped = {kernel["name"] for kernel in plan["kernels"] if kernel.get("mappedOperands") == 2}
+    assert mapped == set(compiled)
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

@@ -197,6 +197,59 @@ def test_long_matrices_iterate_on_the_gram_matrix(half: torch.dtype, whole: int,
     assert relative_error(before - params[0].detach().double(), exact) <= margin * relative_error(rounded, exact)
 
 
+# Tiles at edges, two on a side, long matrices that iterate on the Gram matrix, and equal shapes, which share launches.
+PRODUCT_SHAPES = [(24, 40), (130, 130), (33, 257), (24, 40), (256, 520)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "half", "graphs"),
+    [(torch.float32, "bfloat16", True), (torch.bfloat16, "float16", True), (torch.float16, "bfloat16", False)],
+    ids=str,
+)
+def test_the_main_loop_of_sm_90a_has_the_bits_of_the_other(dtype: torch.dtype, half: str, graphs: bool) -> None:
+    make = functools.partial(PeriodicRowwiseMuon, lr=0.1, period=2, product_dtype=half)
+    results, launched, plans = [], [], []
+    for loop in knobs.MAIN_LOOPS:
+        with fake_gpu():
+            knobs.cuda.main_loop = loop
+            knobs.cuda.graphs = graphs
+            params = parameters(PRODUCT_SHAPES, dtype)
+            optimizer = make(params)
+            results.append(train(lambda _, made=optimizer: made, params, 3))
+            (program,) = compiled_programs(optimizer)
+            launched.append({name for name, count in program.executor.launch_counts().items() if count})
+            plans.append(str(optimizer.plan(show=False)))
+    assert_bitwise(*results)
+    products = [{name for name in names if name.startswith("matmul_")} for names in launched]
+    assert {name.replace("_wgmma", "") for name in products[1]} == products[0]
+    assert all("_wgmma_" in name for name in products[1])
+    assert ["kernels for sm_90a, products by wgmma" in plan for plan in plans] == [False, True]
+
+
+@kaon.update
+def squared(w: kl.param, g: kl.grad, lr: kl.scalar):  # type: ignore[no-untyped-def]
+    return w - lr * (g @ g.T) @ w
+
+
+def test_products_of_the_model_s_own_memory_keep_the_main_loop_of_all() -> None:
+    results = []
+    for loop in knobs.MAIN_LOOPS:
+        with fake_gpu():
+            knobs.cuda.main_loop = loop
+            params = parameters([(40, 40)], torch.bfloat16)
+            results.append(train(lambda params: kaon.optimizer(squared)(params, lr=0.1), params, 2))
+    assert_bitwise(*results)
+
+
+def test_only_sm_90a_has_the_main_loop_of_warpgroups() -> None:
+    with fake_gpu(capability=(8, 0)):
+        knobs.cuda.main_loop = "wgmma"
+        params = parameters([(24, 40)])
+        set_gradients(params, 0)
+        with pytest.raises(ValueError, match="KAON_MAIN_LOOP=wgmma expects the architecture sm_90a, but got sm_80"):
+            Muon(params).step()
+
+
 @pytest.mark.parametrize(("half", "bound"), [("bfloat16", 0.02), ("float16", 0.0025)])
 def test_any_scale_of_gradients_gives_the_same_update(half: str, bound: float) -> None:
     """Also in float16, which holds nothing above 65504 or below 6e-8."""

@@ -7,6 +7,7 @@
 #include "Gemm.cuh"
 #include "Rows.cuh"
 #include "Transpose.cuh"
+#include "WarpgroupProduct.cuh"
 
 using namespace kaon;
 using namespace kaon::device;
@@ -32,6 +33,13 @@ using Store = StoreTile<bf16, false, Addend::none, Diagonal::none>;
 
 const int64_t test::deviceProductSharedBytes = gemmSharedBytes<Loop, Store>;
 const int64_t test::deviceProductThreads = productThreads;
+
+using Warpgroups =
+    WarpgroupProduct<bf16, Contiguous::depth, Contiguous::extent>;
+
+const int64_t test::deviceWarpgroupSharedBytes =
+    gemmSharedBytes<Warpgroups, Store>;
+const int64_t test::deviceWarpgroupThreads = Warpgroups::threads;
 const int64_t test::deviceElementwiseThreads = elementwiseThreads;
 const int64_t test::deviceElementwiseGrain = chunkSize;
 const int64_t test::deviceColumnThreads = columnThreads;

@@ -25,6 +25,8 @@ int64_t deviceProductTiles(int64_t m, int64_t n, bool symmetric);
 
 extern const int64_t deviceProductSharedBytes;
 extern const int64_t deviceProductThreads;
+extern const int64_t deviceWarpgroupSharedBytes;
+extern const int64_t deviceWarpgroupThreads;
 extern const int64_t deviceElementwiseThreads;
 extern const int64_t deviceElementwiseGrain;
 extern const int64_t deviceColumnThreads;

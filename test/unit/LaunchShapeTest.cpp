@@ -218,9 +218,9 @@ namespace {
 RowShape shapeOfRows(int64_t columns, int64_t sharedBytes) {
   Parsed parsed(rowStep);
   mlir::func::FuncOp kernel = parsed.function("kernel_step");
-  return getRowShape(
-      kernel, columns,
-      CudaTargetAttr::get(kernel.getContext(), HalfType::BF16, sharedBytes));
+  return getRowShape(kernel, columns,
+                     CudaTargetAttr::get(kernel.getContext(), HalfType::BF16,
+                                         sharedBytes, MainLoop::Mma));
 }
 
 } // namespace
@@ -425,11 +425,38 @@ func.func @f(%x: tensor<300x70xbf16>, %a: tensor<70x70xbf16>, %w: tensor<70x300x
   EXPECT_EQ(shape->items, 3);
 }
 
+TEST(LaunchShapeTest, MapsOperandsThatAreInTheWorkspace) {
+  Parsed parsed(R"(
+module attributes {kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 232448, main_loop = wgmma>} {
+func.func @f(%x: tensor<300x70xbf16>) -> tensor<300x300xbf16> {
+  %y = kaon.matmul %x, %x transpose_b symmetric {kaon.buffers = [#kaon.buffer<workspace, 0>]}
+      : (tensor<300x70xbf16>, tensor<300x70xbf16>) -> tensor<300x300xbf16>
+  %z = kaon.matmul %y, %y {kaon.buffers = [#kaon.buffer<workspace, 512>]}
+      : (tensor<300x300xbf16>, tensor<300x300xbf16>) -> tensor<300x300xbf16>
+  return %z : tensor<300x300xbf16>
+}
+})");
+  std::vector<LaunchShape> shapes;
+  parsed.function("f").walk(
+      [&](MatmulOp op) { shapes.push_back(*getLaunchShape(op)); });
+  ASSERT_EQ(shapes.size(), 2u);
+  // The first one's operand is the model's, which may move.
+  EXPECT_EQ(shapes[0].name, "matmul_bf16_transposed_rhs_symmetric");
+  EXPECT_FALSE(shapes[0].tensorMaps);
+  EXPECT_EQ(shapes[0].threads, test::deviceProductThreads);
+  EXPECT_EQ(shapes[0].sharedBytes, test::deviceProductSharedBytes);
+  EXPECT_EQ(shapes[1].name, "matmul_wgmma_bf16");
+  EXPECT_TRUE(shapes[1].tensorMaps);
+  EXPECT_EQ(shapes[1].items, 9);
+  EXPECT_EQ(shapes[1].threads, test::deviceWarpgroupThreads);
+  EXPECT_EQ(shapes[1].sharedBytes, test::deviceWarpgroupSharedBytes);
+}
+
 TEST(LaunchShapeTest, AgreesWithTheDeviceLibraryOnRows) {
   Parsed parsed(rowStep);
   mlir::func::FuncOp kernel = parsed.function("kernel_step");
-  auto target =
-      CudaTargetAttr::get(kernel.getContext(), HalfType::BF16, 227 << 10);
+  auto target = CudaTargetAttr::get(kernel.getContext(), HalfType::BF16,
+                                    227 << 10, MainLoop::Mma);
   for (int64_t columns = 1; columns < 100000; columns += columns / 7 + 1) {
     RowShape shape = getRowShape(kernel, columns, target);
     EXPECT_EQ(shape.sharedBytes,

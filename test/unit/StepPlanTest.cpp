@@ -351,6 +351,7 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrong) {
 
 TEST(StepPlanTest, SurvivesJsonForCuda) {
   StepPlan plan = cudaPlan();
+  plan.kernels[1].mappedOperands = 2;
   ASSERT_EQ(plan.validate().message(), "");
   std::string text = plan.toJson();
   Result<StepPlan> read = StepPlan::fromJson(text);
@@ -369,6 +370,20 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
       {[](StepPlan &plan) { plan.kernels[1].threads = 0; },
        "kernels[1].threads: expects a multiple of 32 from 32 to 1024, but got "
        "0"},
+      {[](StepPlan &plan) { plan.kernels[0].mappedOperands = 2; },
+       "kernels[0].mappedOperands: expects 0, or 2 for a product on CUDA, but "
+       "got 2"},
+      {[](StepPlan &plan) { plan.kernels[1].mappedOperands = 1; },
+       "kernels[1].mappedOperands: expects 0, or 2 for a product on CUDA, but "
+       "got 1"},
+      {[](StepPlan &plan) {
+         plan.kernels[1].mappedOperands = 2;
+         Operand &operand = plan.sequences[0].launches[1].operands[0];
+         operand.kind = BufferKind::Grad;
+         operand.pitch = 0;
+       },
+       "sequences[0].launches[1].operands[0]: expects a half-precision matrix "
+       "of the workspace, of which there is a tensor map"},
       {[](StepPlan &plan) { plan.kernels[1].threads = 1056; },
        "kernels[1].threads: expects a multiple of 32 from 32 to 1024, but got "
        "1056"},

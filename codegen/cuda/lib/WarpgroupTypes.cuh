@@ -21,7 +21,7 @@ struct alignas(8) SharedBarrier {
 
 /// Describes a matrix in global memory to copyBox (`CUtensorMap`). The driver
 /// makes it; its content is opaque.
-struct alignas(64) TensorMap {
+struct alignas(128) TensorMap {
   u64 words[16];
 };
 

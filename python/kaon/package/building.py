@@ -378,8 +378,9 @@ def _compiled_files(
     from kaon.cuda_target import CudaTarget
 
     # One plan for all architectures: rows stay on the chip where the smallest one can hold them.
-    shared_bytes = min(CudaTarget.of_arch(name).shared_bytes for name in architectures)
-    lowered = lower(text, CudaTarget(architectures[0], shared_bytes, half))
+    targets = [CudaTarget.of_arch(name, half) for name in architectures]
+    shared_bytes = min(target.shared_bytes for target in targets)
+    lowered = lower(text, replace(targets[0], shared_bytes=shared_bytes))
     return lowered, _cuda_files(lowered.kernels, architectures, open_cache(), log)
 
 

@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "test/cuda/fake/Fake.h"
+#include "test/cuda/shim/TensorMap.h"
 
 #include <algorithm>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include <utility>
 
 using namespace kaon::fake;
+namespace shim = kaon::shim;
 
 const int kaon_fake_cuda_marker = 1;
 
@@ -807,6 +809,43 @@ Code graphInstantiate(cuda::GraphExec *handle, cuda::Graph graphHandle,
   return Code::Success;
 }
 
+Code tensorMapEncode(cuda::TensorMap *map, cuda::TensorType type, uint32_t rank,
+                     void *address, const uint64_t *extents,
+                     const uint64_t *strides, const uint32_t *box,
+                     const uint32_t *elementStrides,
+                     cuda::TensorInterleave interleave,
+                     cuda::TensorSwizzle swizzle,
+                     cuda::TensorPromotion promotion, cuda::TensorFill fill) {
+  Entry entry("cuTensorMapEncodeTiled", Needs::Driver);
+  if (!entry.ok()) {
+    return entry.code;
+  }
+  // What the shim's copies can do.
+  if (rank != 2 || elementStrides[0] != 1 || elementStrides[1] != 1 ||
+      (type != cuda::TensorType::F16 && type != cuda::TensorType::BF16) ||
+      interleave != cuda::TensorInterleave::None ||
+      swizzle != cuda::TensorSwizzle::Bytes128 ||
+      promotion != cuda::TensorPromotion::Bytes128 ||
+      fill != cuda::TensorFill::Zero) {
+    return fault(Code::InvalidValue,
+                 "encodes a map of a kind that is not imitated");
+  }
+  shim::TensorMapContent content;
+  content.address = reinterpret_cast<uint64_t>(address);
+  content.columns = extents[0];
+  content.rows = extents[1];
+  content.pitchBytes = strides[0];
+  content.boxColumns = box[0];
+  content.boxRows = box[1];
+  content.elementBytes = sizeof(uint16_t);
+  content.swizzle = 3;
+  if (std::string wrong = shim::checkTensorMap(map, content); !wrong.empty()) {
+    return fault(Code::InvalidValue, wrong);
+  }
+  shim::writeTensorMap(map, content);
+  return Code::Success;
+}
+
 /// Nodes in an order that their dependencies allow, another for each seed.
 std::vector<const FakeNode *> orderNodes(const FakeGraph &graph,
                                          uint32_t seed) {
@@ -927,6 +966,7 @@ const Known knownFunctions[] = {
     known("cuGraphLaunch", 10000, graphLaunch),
     known("cuGraphExecDestroy", 10000, graphExecDestroy),
     known("cuGraphDestroy", 10000, graphDestroy),
+    known("cuTensorMapEncodeTiled", 12000, tensorMapEncode),
 };
 
 } // namespace

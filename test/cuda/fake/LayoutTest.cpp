@@ -7,6 +7,7 @@
 #include "Matrices.cuh"
 #include "Primitives.cuh"
 #include "TileScheduler.cuh"
+#include "WarpgroupProduct.cuh"
 #include "runtime/StepPlan.h"
 #include "runtime/cuda/DeviceTables.h"
 
@@ -61,5 +62,8 @@ TEST(DeviceTablesTest, ProductsAreAlike) {
   EXPECT_SAME_FIELD(device::ProductList, cuda::ProductList, count, count);
   EXPECT_SAME_FIELD(device::ProductList, cuda::ProductList, tilesPerProduct,
                     tilesPerProduct);
+  EXPECT_EQ(sizeof(device::TensorMap), sizeof(cuda::TensorMap));
+  EXPECT_EQ(alignof(device::TensorMap), alignof(cuda::TensorMap));
+  EXPECT_EQ(uint32_t(device::boxSize), cuda::tensorBoxSize);
   EXPECT_EQ(int64_t(device::tileSize), kaon::runtime::cudaTileSize);
 }

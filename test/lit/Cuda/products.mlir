@@ -1,6 +1,7 @@
 // RUN: split-file %s %t
 // RUN: kaon-translate --kaon-to-cuda %t/store.mlir | FileCheck %s --check-prefix=STORE
 // RUN: kaon-translate --kaon-to-cuda --line-directives=false %t/apply.mlir | FileCheck %s --check-prefix=APPLY
+// RUN: kaon-translate --kaon-to-cuda %t/warpgroups.mlir | FileCheck %s --check-prefix=WARPGROUPS
 // RUN: kaon-translate --kaon-to-cuda %t/transpose.mlir | FileCheck %s --check-prefix=TRANSPOSE
 
 // Which dimension of an operand is contiguous follows from whether it is
@@ -17,6 +18,19 @@
 // STORE-NEXT: product(const ProductList list, const double *scalars) {
 // STORE-NEXT:   runGemm<Loop, Epilogue>(list, scalars);
 // STORE-NEXT: }
+
+// The target says which main loop products have whose operands are in the
+// workspace; a warp more copies for it. Others have the one of all.
+// WARPGROUPS:      // matmul_bf16.cu
+// WARPGROUPS:      using Loop = TileProduct<bf16, Contiguous::depth, Contiguous::extent>;
+// WARPGROUPS:      // matmul_wgmma_bf16.cu
+// WARPGROUPS:      #include "Gemm.cuh"
+// WARPGROUPS-NEXT: #include "WarpgroupProduct.cuh"
+// WARPGROUPS:      using Loop = WarpgroupProduct<bf16, Contiguous::depth, Contiguous::extent>;
+// WARPGROUPS-NEXT: using Epilogue = StoreTile<bf16, false, Addend::none, Diagonal::none>;
+// WARPGROUPS:      KAON_KERNEL(288, 2)
+// WARPGROUPS-NEXT: matmul_wgmma_bf16(const ProductList list, const double *scalars) {
+// WARPGROUPS-NEXT:   runGemm<Loop, Epilogue>(list, scalars);
 
 // An epilogue is handed the product before it is rounded, and narrows nothing
 // itself: that is the store's.
@@ -50,6 +64,16 @@ func.func private @product(%a: tensor<?x?xf16>, %b: tensor<?x?xf16>, %alpha: f64
   %0 = kaon.matmul %a, %b transpose_a symmetric alpha %alpha beta %beta %c
       : (tensor<?x?xf16>, tensor<?x?xf16>, tensor<?x?xf16>) -> tensor<?x?xf16>
   return %0 : tensor<?x?xf16>
+}
+//--- warpgroups.mlir
+module attributes {kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 232448, main_loop = wgmma>} {
+  func.func @update(%x: tensor<40x40xbf16>) -> tensor<40x40xbf16> {
+    %0 = kaon.matmul %x, %x {kaon.buffers = [#kaon.buffer<workspace, 0>]}
+        : (tensor<40x40xbf16>, tensor<40x40xbf16>) -> tensor<40x40xbf16>
+    %1 = kaon.matmul %0, %0 {kaon.buffers = [#kaon.buffer<workspace, 4096>]}
+        : (tensor<40x40xbf16>, tensor<40x40xbf16>) -> tensor<40x40xbf16>
+    return %1 : tensor<40x40xbf16>
+  }
 }
 //--- apply.mlir
 func.func private @product(%a: tensor<?x?xbf16>, %b: tensor<?x?xbf16>, %w: tensor<?x?xbf16>,

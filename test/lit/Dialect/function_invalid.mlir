@@ -279,6 +279,12 @@ module attributes {kaon.cpu = #kaon.cpu_target<vector_bits = 256, mr = 6, nr = 1
 
 // -----
 
+// expected-error @below {{expects shared_bytes of at least 232448 for main_loop = wgmma, but got 166912}}
+module attributes {test.a = #kaon.cuda_target<half = bf16, shared_bytes = 166912, main_loop = wgmma>} {
+}
+
+// -----
+
 // expected-error @below {{expects shared_bytes to be from 49152 to 1048576, but got 49151}}
 module attributes {test.a = #kaon.cuda_target<half = f16, shared_bytes = 49151>} {
 }

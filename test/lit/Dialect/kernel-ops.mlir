@@ -103,6 +103,8 @@ kernel.class @Update {
 
 // CHECK: kernel.alias @Loop = #kernel.tile_product<bf16, depth, extent>
 kernel.alias @Loop = #kernel.tile_product<bf16, depth, extent>
+// CHECK: kernel.alias @Warpgroups = #kernel.tile_product<f16, extent, depth, warpgroups = true>
+kernel.alias @Warpgroups = #kernel.tile_product<f16, extent, depth, warpgroups = true>
 // CHECK: kernel.alias @Store = #kernel.store_tile<type = bf16, symmetric = true, addend = false>
 kernel.alias @Store = #kernel.store_tile<type = bf16, symmetric = true, addend = false>
 // CHECK: kernel.alias @Apply = #kernel.apply_tile<type = bf16, parameter = f32, addend = true, update = @Update>

@@ -130,6 +130,12 @@ module attributes {test.all = [#kaon.momentum_form<lerp>, #kaon.along<all>, #kao
 
 // -----
 
+// CHECK: #kaon.cuda_target<half = bf16, shared_bytes = 232448, main_loop = wgmma>
+module attributes {kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 232448, main_loop = wgmma>} {
+}
+
+// -----
+
 // CHECK: #kaon.cuda_target<half = f16, shared_bytes = 232448>
 module attributes {kaon.cuda = #kaon.cuda_target<half = f16, shared_bytes = 232448>} {
 }
