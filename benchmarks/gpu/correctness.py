@@ -16,7 +16,7 @@ from torch import Tensor
 
 from . import accounting, references
 from .device import Device
-from .packages import Loaded, load, random_like
+from .packages import Loaded, load, packed, random_like
 from .workloads import Workload, correctness
 
 STEPS = 3
@@ -171,7 +171,7 @@ def check(directory: Path, workload: Workload, device: Device) -> Checked:
 def run(directory: Path, device: Device, tiny: bool, progress: Callable[[str], bool]) -> dict[str, Any]:
     """Check all workloads for which `progress` says that there is time. One that is left out is a failure, and so is a
     kernel of a package that was never launched."""
-    workloads = correctness(tiny)
+    workloads = packed(directory, correctness(tiny))
     checked = {item.name: check(directory, item, device) for item in workloads if progress(item.name)}
     verdicts = [verdict for found in checked.values() for verdict in found.results]
     launches = [verdict for found in checked.values() for verdict in found.launches]

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import torch
+from kaon import knobs
 from kaon.package import building
 
 from . import environment, network, updates
@@ -32,9 +33,11 @@ def compile_workload(workload: Workload, directory: Path, architectures: tuple[s
         workload.products if on_gpu else None,
     )
     update = getattr(updates, workload.subject, None)
-    if update is not None:
-        return building.compile_update(update, request, directory / workload.name)
-    return building.compile_optimizer(building.find_optimizer(workload.subject), request, directory / workload.name)
+    with knobs.scope():
+        knobs.cuda.main_loop = workload.main_loop
+        if update is not None:
+            return building.compile_update(update, request, directory / workload.name)
+        return building.compile_optimizer(building.find_optimizer(workload.subject), request, directory / workload.name)
 
 
 def write_reference(directory: Path) -> None:
@@ -67,9 +70,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--arch", default=",".join(ARCHITECTURES), help="architectures (default: %(default)s)")
     options = parser.parse_args(arguments)
     options.directory.mkdir(parents=True, exist_ok=True)
-    workloads = all_workloads(options.fake)
+    architectures = tuple(options.arch.split(","))
+    workloads = [workload for workload in all_workloads(options.fake) if workload.suits(architectures)]
     for number, workload in enumerate(workloads, 1):
-        built = compile_workload(workload, options.directory, tuple(options.arch.split(",")))
+        built = compile_workload(workload, options.directory, architectures)
         print(
             f"[{number}/{len(workloads)}] {workload.name}: {built.kernels} kernels, {built.size >> 10} KiB, "
             f"{built.seconds:.1f} s",

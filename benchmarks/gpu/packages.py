@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,11 @@ class Loaded:
     def launches(self) -> dict[str, int]:
         """Launches of every kernel so far."""
         return dict(self.program.executor.launch_counts())
+
+
+def packed(directory: Path, workloads: Iterable[Workload]) -> list[Workload]:
+    """Those that there can be packages of: the loop of sm_90a is packed for that alone."""
+    return [item for item in workloads if item.main_loop == "mma" or (directory / item.name).is_dir()]
 
 
 def random_like(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, seed: int) -> torch.Tensor:

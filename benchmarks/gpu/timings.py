@@ -14,7 +14,7 @@ from . import peers
 from .accounting import Replays
 from .device import Device
 from .measuring import REPETITIONS, interleave
-from .packages import Loaded, load
+from .packages import Loaded, load, packed
 from .workloads import Workload, elementwise, host, newton_schulz, products, rows
 
 Progress = Callable[[str], bool]
@@ -109,12 +109,26 @@ def _stacked(loaded: Loaded) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.stack(list(loaded.parameters)).detach().clone(), torch.stack(gradients)
 
 
+def _by_warpgroups(
+    directory: Path, workload: Workload, device: Device, call_of: Callable[[Loaded], Call]
+) -> dict[str, Call]:
+    """The same with the main loop of sm_90a as a candidate, if that was packed."""
+    found = packed(directory, [workload.by_warpgroups])
+    return {"kaon, wgmma": call_of(load(directory, found[0], device, **QUIET))} if found else {}
+
+
 def _product_alone(loaded: Loaded, device: Device) -> Call:
     """One launch of the symmetric product of a step that was made, on the operands that the step left."""
     executor = loaded.program.executor
     (index,) = (index for index, name in enumerate(executor.kernels(0)) if name.startswith("matmul_"))
     stream = device.stream()
     return lambda: executor.repeat(0, index, 1, stream)
+
+
+def _first_product(loaded: Loaded, device: Device) -> Call:
+    """The same after a step, which makes the operands."""
+    _step_of(loaded)()
+    return _product_alone(loaded, device)
 
 
 def symmetric_products(
@@ -132,6 +146,7 @@ def symmetric_products(
         launches = replays.verdict()
         candidates: dict[str, Call] = {
             "kaon": _product_alone(loaded, device),
+            **_by_warpgroups(directory, workload, device, lambda other: _first_product(other, device)),
             "kaon, the whole step": step,
             "cublas": lambda: torch.bmm(x, x.mT, out=out),
         }
@@ -157,6 +172,7 @@ def newton_schulz_steps(
         compiled = peers.compiled_step(device)
         candidates: dict[str, Call] = {
             "kaon": step,
+            **_by_warpgroups(directory, workload, device, _step_of),
             "cublas": lambda: peers.step(w, g, 0.02),
             "torch.compile": lambda: compiled(w, g, 0.02),
         }

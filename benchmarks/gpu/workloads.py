@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kaon.language import coefficients
@@ -22,6 +22,7 @@ class Workload:
         shapes: of its parameters.
         options: of the optimizer.
         products: dtype of matrix products.
+        main_loop: of those products, "mma" or, where all are compiled for sm_90a, "wgmma".
     """
 
     name: str
@@ -31,6 +32,16 @@ class Workload:
     grad: str = "f32"
     options: dict[str, Any] = field(default_factory=dict)
     products: str = "bfloat16"
+    main_loop: str = "mma"
+
+    @property
+    def by_warpgroups(self) -> Workload:
+        """The same with the main loop of sm_90a."""
+        return replace(self, name=f"{self.name}-wgmma", main_loop="wgmma")
+
+    def suits(self, architectures: tuple[str, ...]) -> bool:
+        """Whether all of these have its main loop."""
+        return self.main_loop == "mma" or set(architectures) == {"sm_90a"}
 
 
 SHAPES: tuple[Shape, ...] = (
@@ -89,6 +100,8 @@ def correctness(tiny: bool) -> list[Workload]:
         Workload("product-bf16", "symmetric_product", square, "bf16", "bf16"),
         Workload("product-f16-products", "symmetric_product", square, "f16", "f16", products="float16"),
     ]
+    by_warpgroups = ("muon-f32", "muon-f16-products", "product-f32")
+    found += [workload.by_warpgroups for workload in found if workload.name in by_warpgroups]
     return [workload for workload in found if not tiny or workload.name not in NOT_TINY]
 
 
@@ -157,5 +170,6 @@ def host(tiny: bool) -> Workload:
 
 def all_workloads(tiny: bool) -> list[Workload]:
     """Everything to compile."""
-    timed = [elementwise(tiny), *rows(tiny), *products(tiny), *newton_schulz(tiny), host(tiny)]
-    return [*correctness(tiny), TRAINING, SANITIZED, *timed]
+    multiplied = [*products(tiny), *newton_schulz(tiny)]
+    both = [*multiplied, *(workload.by_warpgroups for workload in multiplied)]
+    return [*correctness(tiny), TRAINING, SANITIZED, elementwise(tiny), *rows(tiny), *both, host(tiny)]

@@ -103,8 +103,21 @@ def test_every_option_of_the_optimizers_is_checked() -> None:
         assert values(tiny, "ns_coefficients") >= set(coefficients.names())
         assert values(tiny, "decay_mode") | {"decoupled"} >= set(DECAY_MODES)
         assert {"calibrated", None} <= values(tiny, "row_scale") and True in values(tiny, "amsgrad")
-        assert {item.products for item in workloads.correctness(tiny)} == {"bfloat16", "float16"}
+        by_warpgroups = {item.products for item in workloads.correctness(tiny) if item.main_loop == "wgmma"}
+        assert {item.products for item in workloads.correctness(tiny)} == by_warpgroups == {"bfloat16", "float16"}
     assert values(False, "momentum_form") | {"lerp"} >= set(MOMENTUM_FORMS)
+
+
+def test_the_main_loop_of_sm_90a_is_packed_for_that_alone(tmp_path: Path) -> None:
+    loops = {
+        architectures: {item.main_loop for item in workloads.all_workloads(tiny=True) if item.suits(architectures)}
+        for architectures in (("sm_90a",), ("sm_80",), ("sm_90a", "sm_80"))
+    }
+    assert loops == {("sm_90a",): {"mma", "wgmma"}, ("sm_80",): {"mma"}, ("sm_90a", "sm_80"): {"mma"}}
+    both = [workload("product-f32"), workload("product-f32").by_warpgroups]
+    assert packages.packed(tmp_path, both) == both[:1]
+    (tmp_path / both[1].name).mkdir()
+    assert packages.packed(tmp_path, both) == both
 
 
 def test_shapes_and_sizes() -> None:
@@ -365,9 +378,9 @@ def _check_timings(measured: dict[str, Any]) -> None:
         assert entry["launches"]["graphs"] > 0, "graphs were not replayed"
     (product,) = measured["symmetric_product"]
     assert product["launches"]["planned_kernels_per_graph"] == 3
-    assert {"kaon", "kaon, the whole step", "cublas", "ceiling"} <= set(product["seconds"])
+    assert {"kaon", "kaon, wgmma", "kaon, the whole step", "cublas", "ceiling"} <= set(product["seconds"])
     (orthogonalized,) = measured["newton_schulz"]
-    assert {"kaon", "cublas", "torch.compile", "ceiling"} <= set(orthogonalized["seconds"])
+    assert {"kaon", "kaon, wgmma", "cublas", "torch.compile", "ceiling"} <= set(orthogonalized["seconds"])
 
 
 def test_wrong_counts_of_launches_are_noticed() -> None:
