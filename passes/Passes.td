@@ -285,9 +285,16 @@ def FoldNormsPass : Pass<"kaon-fold-norms", "::mlir::func::FuncOp"> {
 
     With `x` the normalized matrix, products are of `y = x / rest`. If `x` has norm one or
     less, sums of products with `y` are at most `2^64` (`y y^T`) or `2^32` times what
-    they multiply, and the square of the rest is at least `2^-64`: neither overflows
-    nor vanishes. Terms lose bits only below `2^-126`, which is below `2^-62` after scaling
-    (for `rest = 2^32`), far below half of the last digit of `bf16` in a result of norm one.
+    they multiply, and the square of the rest is at least `2^-64`: neither overflows nor
+    vanishes where what is multiplied was normalized, too. A matrix that was not, and is
+    itself within `2^32` of the limits of `f32`, does so that much earlier than it would
+    beside `x`; so does a `y` whose `x` has a norm above `2^31`. Terms lose bits only below
+    `2^-126`, which is below `2^-62` after scaling (for `rest = 2^32`), far below half of the
+    last digit of `bf16` in a result of norm one.
+
+    An update that normalizes two matrices for products at once pays for it: both selects
+    become one kernel, whose results cannot both lie over what is kept, so that it always
+    runs.
 
     Only for `half = bf16`: `f16` has no range for a matrix that is not normalized, which
     keeps its two passes. Every matrix is reported as a remark of category
