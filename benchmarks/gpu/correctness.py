@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from . import accounting, references
 from .device import Device
 from .packages import Loaded, load, packed, random_like
+from .parts import Parts, Progress, Save
 from .workloads import Workload, correctness
 
 STEPS = 3
@@ -168,11 +170,26 @@ def check(directory: Path, workload: Workload, device: Device) -> Checked:
     return Checked(results, launches, loaded.launches())
 
 
-def run(directory: Path, device: Device, tiny: bool, progress: Callable[[str], bool]) -> dict[str, Any]:
-    """Check all workloads for which `progress` says that there is time. One that is left out is a failure, and so is a
-    kernel of a package that was never launched."""
+def run(directory: Path, device: Device, tiny: bool, progress: Progress, save: Save) -> dict[str, Any]:
+    """Check all workloads for which `progress` says that there is time. One that is left out is a failure, and so is
+    one that raises, and a kernel of a package that was never launched."""
     workloads = packed(directory, correctness(tiny))
-    checked = {item.name: check(directory, item, device) for item in workloads if progress(item.name)}
+    parts = Parts(device, progress)
+    checked: dict[str, Checked] = {}
+    unchecked: dict[str, dict[str, str]] = {}
+    for workload in workloads:
+        found, why = parts.attempt(workload.name, partial(check, directory, workload, device))
+        if found is None:
+            unchecked[workload.name] = why
+        else:
+            checked[workload.name] = found
+        save(_summary(workloads, checked, unchecked))
+    return _summary(workloads, checked, unchecked)
+
+
+def _summary(
+    workloads: list[Workload], checked: dict[str, Checked], unchecked: dict[str, dict[str, str]]
+) -> dict[str, Any]:
     verdicts = [verdict for found in checked.values() for verdict in found.results]
     launches = [verdict for found in checked.values() for verdict in found.launches]
     idle = [
@@ -191,6 +208,7 @@ def run(directory: Path, device: Device, tiny: bool, progress: Callable[[str], b
         "kernels": len({kernel for found in checked.values() for kernel in found.kernels}),
         "shapes": len({shape for item in workloads if item.name in checked for shape in item.shapes}),
         "failed": failed[:50],
+        "unchecked": unchecked,
         "kernels_never_launched": idle,
         "worst_error_over_allowed": worst,
     }

@@ -56,6 +56,14 @@ class Device:
         if not self.is_fake:
             torch.cuda.synchronize(self.torch)
 
+    def answers(self) -> bool:
+        """Whether it can still be used: after an invalid address or a failed launch, every call fails."""
+        try:
+            self.synchronize()
+        except RuntimeError:
+            return False
+        return True
+
     def seconds(self, call: Callable[[], object], calls: int) -> float:
         """Seconds per call of some calls in a row: by events on a card, by the wall clock on the fakes."""
         if self.is_fake:

@@ -1,4 +1,4 @@
-"""Runs all sections in turn, writes each one's JSON as soon as it is there, and ends in time.
+"""Runs all sections in turn, each in a process of its own, writes its JSON after each of its parts, and ends in time.
 
 usage: python -m gpu.main PACK --out DIR [--fake] [--seconds N] [--only SECTION,...]
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 import traceback
@@ -15,17 +16,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import processes
 from .environment import provenance
 from .sanitizer import SECONDS as SECONDS_OF_TOOL
 
 if TYPE_CHECKING:
     from .device import Device
+    from .parts import Progress, Save
 
 SECTIONS = ("correctness", "training", "sanitizer", "timings")
 ENDS = {"correctness": 0.4, "training": 0.5, "sanitizer": 0.75, "timings": 1.0}
 """At which share of the time a section must have ended: what is left of it then is left out, and named."""
 PART_SECONDS = {"correctness": 15.0, "training": 10.0, "sanitizer": SECONDS_OF_TOOL, "timings": 25.0}
 """What the slowest part of a section may take; a part is begun if there is as much time before the section's end."""
+
+GRACE = 6.0
+"""Seconds beyond its end after which a section is ended; the last of them must be ended before run.sh ends all."""
 
 
 def open_device(pack: Path, fake: bool) -> Device:
@@ -35,34 +41,45 @@ def open_device(pack: Path, fake: bool) -> Device:
     return Device.fake(pack / "fake" / "libkaon_fake_cuda.so", pack / "fake" / "kernels") if fake else Device.card()
 
 
-def _section(name: str, pack: Path, device: Device, progress: Callable[[str], bool]) -> dict[str, Any]:
+def _section(name: str, pack: Path, device: Device, progress: Progress, save: Save) -> dict[str, Any]:
     from . import correctness, sanitizer, targets, timings, training
 
     if name == "correctness":
-        return correctness.run(pack, device, device.is_fake, progress)
+        return correctness.run(pack, device, device.is_fake, progress, save)
     if name == "training":
         return training.run(pack, device) if progress("the run") else {"passed": False}
     if name == "sanitizer":
-        return sanitizer.run(pack, device, progress)
-    result = timings.run(pack, device, device.is_fake, progress)
-    # On the fakes a target can be neither met nor missed.
-    result["targets"] = [] if device.is_fake else list(targets.verdicts(result))
-    return result
+        return sanitizer.run(pack, device, progress, save)
+
+    def judged(result: dict[str, Any]) -> dict[str, Any]:
+        # On the fakes a target can be neither met nor missed.
+        return {**result, "targets": [] if device.is_fake else list(targets.verdicts(result))}
+
+    return judged(timings.run(pack, device, device.is_fake, progress, lambda result: save(judged(result))))
 
 
 class Report:
     """Progress on standard error, results as files."""
 
-    def __init__(self, out: Path, seconds: float) -> None:
+    def __init__(self, out: Path, seconds: float, started: float | None = None) -> None:
         self._out = out
-        self._started = time.monotonic()
+        self._started = time.monotonic() if started is None else started
         self._seconds = seconds
         self._left_out: dict[str, list[str]] = {}
         out.mkdir(parents=True, exist_ok=True)
 
+    @property
+    def started(self) -> float:
+        """When, by the monotonic clock, which all processes share."""
+        return self._started
+
     def elapsed(self) -> float:
         """Seconds since the start."""
         return time.monotonic() - self._started
+
+    def limit(self, section: str) -> float:
+        """Seconds from now on after which a section is to be ended by force."""
+        return max(self._seconds * ENDS[section] - self.elapsed(), 0.0) + GRACE
 
     def say(self, text: str) -> None:
         """One line of progress."""
@@ -80,6 +97,11 @@ class Report:
         """The parts of a section for which there was no time."""
         return self._left_out.get(section, [])
 
+    def read(self, name: str) -> dict[str, Any]:
+        """What was written last."""
+        content: dict[str, Any] = json.loads((self._out / f"{name}.json").read_text())
+        return content
+
     def write(self, name: str, content: dict[str, Any]) -> None:
         """One file, whole or not at all."""
         path = self._out / f"{name}.json"
@@ -88,28 +110,64 @@ class Report:
         temporary.replace(path)
 
 
-def run(pack: Path, device: Device, report: Report, sections: list[str]) -> bool:
-    """All `sections`; what one of them raises is its result, and the next one runs. Whether all passed."""
-    passed = True
-    for name in sections:
-        began = report.elapsed()
-        report.say(name)
-        try:
-            result = _section(name, pack, device, partial(report.announce, name))
-        except Exception:  # the next section may still work, and a card is rare
-            result = {"passed": False, "error": traceback.format_exc()}
-        passed &= bool(result["passed"])
-        about = {
-            "made": provenance(pack),
-            "device": device.describe(),
+def run_section(name: str, pack: Path, device: Device, report: Report) -> bool:
+    """One section in this process; what it has is written after each part, as not complete, and again at its end.
+    What it raises is part of its result. Whether it passed."""
+    began = report.elapsed()
+    about = {"made": provenance(pack), "device": device.describe()}
+    kept: dict[str, Any] = {}
+
+    def write(result: dict[str, Any], complete: bool) -> None:
+        times = {
             "seconds_of_section": round(report.elapsed() - began, 1),
             "left_out_for_lack_of_time": report.left_out(name),
         }
-        report.write(name, {**about, **result})
+        report.write(name, {**about, **times, **result, "complete": complete})
+
+    def save(result: dict[str, Any]) -> None:
+        kept.update(result, passed=False)
+        write(kept, complete=False)
+
+    try:
+        result = _section(name, pack, device, partial(report.announce, name), save)
+    except Exception:
+        write({**kept, "passed": False, "error": traceback.format_exc()}, complete=False)
+        return False
+    if device.answers():
+        about["device"] = device.describe()  # the state of the card when it has worked
+    write(result, complete=True)
+    return bool(result["passed"])
+
+
+def run(report: Report, sections: list[str], command: Callable[[str], list[str]]) -> bool:
+    """Every section by its `command`; the next one runs whatever becomes of it. Whether all passed."""
+    passed = True
+    for name in sections:
+        report.say(name)
+        report.write(name, {"passed": False, "complete": False})  # nor does a file of an earlier run stay
+        limit = report.limit(name)
+        status = processes.run(command(name), limit, keep_output=False).status
+        result = report.read(name)
+        if not result["complete"] or status != (0 if result["passed"] else 1):
+            why = f"ended after {limit:.0f} s" if status is None else f"its process ended with status {status}"
+            result = {**result, "passed": False, "error": result.get("error", why)}
+            report.write(name, result)
+        passed &= bool(result["passed"])
         report.say(f"{name}: {'passed' if result['passed'] else 'FAILED'}")
         if "error" in result:
             report.say(str(result["error"]))
     return passed
+
+
+def _child(name: str, options: argparse.Namespace) -> int:
+    """One section in this process. Exit status: 0 if it passed."""
+    report = Report(options.out, options.seconds, options.child_since)
+    try:
+        device = open_device(options.pack, options.fake)
+        return 0 if run_section(name, options.pack, device, report) else 1
+    except Exception:  # there is no device, or it cannot be described
+        report.write(name, {"passed": False, "complete": False, "error": traceback.format_exc()})
+        return 1
 
 
 def main(arguments: list[str]) -> int:
@@ -120,16 +178,25 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--fake", action="store_true", help="run on the fakes that the pack carries")
     parser.add_argument("--seconds", type=float, default=430.0, help="all the time there is (default: %(default)s)")
     parser.add_argument("--only", default=",".join(SECTIONS), help=f"sections out of {', '.join(SECTIONS)}")
+    parser.add_argument("--child-since", type=float, help=argparse.SUPPRESS)  # runs one section; when all began
     options = parser.parse_args(arguments)
     sections = options.only.split(",")
     if not set(sections) <= set(SECTIONS):
         parser.error(f"--only expects names out of {', '.join(SECTIONS)}, but got {options.only}")
     if options.fake and "measurements" in options.out.resolve().parts:
         parser.error("--fake expects --out outside of docs/measurements: what fakes say is no measurement")
+    # To end is to raise, so that what was started in a session of its own is ended, too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    if options.child_since is not None:
+        return _child(options.only, options)
     report = Report(options.out, options.seconds)
-    device = open_device(options.pack, options.fake)
-    report.say(json.dumps(device.describe()))
-    return 0 if run(options.pack, device, report, sections) else 1
+
+    def command(name: str) -> list[str]:
+        own = ["--only", name, "--seconds", str(options.seconds), "--child-since", str(report.started)]
+        fake = ["--fake"] if options.fake else []
+        return [sys.executable, "-m", "gpu.main", str(options.pack), "--out", str(options.out), *own, *fake]
+
+    return 0 if run(report, sections, command) else 1
 
 
 if __name__ == "__main__":

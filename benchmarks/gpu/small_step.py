@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from .sanitizer import FINITE
 from .workloads import SANITIZED
 
 
@@ -26,7 +27,7 @@ def main(arguments: list[str]) -> int:
         loaded.optimizer.step()
     device.synchronize()
     finite = all(bool(torch.isfinite(parameter).all()) for parameter in loaded.parameters)
-    print("two steps, finite" if finite else "two steps, NOT finite")
+    print(FINITE if finite else "two steps, NOT finite")
     return 0 if finite else 1
 
 

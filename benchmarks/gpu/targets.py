@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from .timings import was_measured
+from .workloads import Workload, elementwise, newton_schulz, products, rows
+
 MICROSECOND = 1e-6
 FOUR_WAVES = 4 * 2 * 132
 """Tiles of 128x128 of one triangle: two blocks on each of 132 multiprocessors, four times over."""
@@ -14,30 +17,54 @@ def _at_least(name: str, value: float, bound: float) -> dict[str, Any]:
     return {"target": name, "value": value, "at_least": bound, "met": value >= bound}
 
 
-def _measured(timings: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    """The entries of one kind for which there was time."""
-    return [entry for entry in timings.get(kind, ()) if "skipped" not in entry]
+def _judged(
+    timings: dict[str, Any], kind: str, workload: Workload, what: str, number: tuple[str, ...], bound: float
+) -> dict[str, Any]:
+    """The verdict on what an entry has at `number`; `"met": None` and why, if it was not measured."""
+    name = f"{workload.name}: {what}"
+    unknown: dict[str, Any] = {"target": name, "at_least": bound, "met": None}
+    entry = next((item for item in timings.get(kind, ()) if item["workload"] == workload.name), None)
+    if entry is None:
+        return {**unknown, "why": "not begun"}
+    if not was_measured(entry):
+        return {**unknown, "why": entry.get("skipped", "raised: see its entry")}
+    value: Any = entry
+    for key in number:
+        if key not in value:
+            return {**unknown, "why": f"{key} failed: {entry.get('peers_that_failed', {}).get(key, 'absent')}"}
+        value = value[key]
+    return _at_least(name, value, bound)
+
+
+def _orthogonalization_bound(workload: Workload) -> float | None:
+    """How many times as fast as torch.compile it is to be; None where there is no target."""
+    short, long = sorted(workload.shapes[0])
+    return {1: 1.35, 4: 1.9}.get(long // short) if short >= 2048 and long % short == 0 else None
 
 
 def verdicts(timings: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """One verdict for each target and workload that it is about."""
-    for entry in _measured(timings, "bandwidth"):
-        if entry["elements"] >= 16e6:
-            yield _at_least(f"{entry['workload']}: share of copy bandwidth", entry["achieved_over_ceiling"], 0.9)
-    for entry in _measured(timings, "symmetric_product"):
-        _, _, size, batch = entry["workload"].split("-")
-        tiles = int(size) // 128
-        if tiles * (tiles + 1) // 2 * int(batch) >= FOUR_WAVES:
-            yield _at_least(f"{entry['workload']}: over cuBLAS", entry["speedup_of_kaon_over"]["cublas"], 1.7)
-    for entry in _measured(timings, "newton_schulz"):
-        rows, cols = map(int, entry["workload"].split("-")[2].split("x"))
-        speedup = entry["speedup_of_kaon_over"]["torch.compile"]
-        if min(rows, cols) >= 2048 and rows == cols:
-            yield _at_least(f"{entry['workload']}: over torch.compile", speedup, 1.35)
-        elif min(rows, cols) >= 2048 and max(rows, cols) == 4 * min(rows, cols):
-            yield _at_least(f"{entry['workload']}: over torch.compile", speedup, 1.9)
-    if "skipped" not in timings.get("host", {"skipped": ""}):
-        bound = 50 * MICROSECOND
-        for what, timing in timings["host"]["host_seconds_per_step"].items():
-            seconds = timing["median"]
-            yield {"target": f"host time of {what}", "value": seconds, "at_most": bound, "met": seconds <= bound}
+    """One verdict for each target and workload that it is about, measured or not."""
+    for workload in (*rows(tiny=False), elementwise(tiny=False)):
+        yield _judged(timings, "bandwidth", workload, "share of copy bandwidth", ("achieved_over_ceiling",), 0.9)
+    for workload in products(tiny=False):
+        tiles = workload.shapes[0][0] // 128
+        if tiles * (tiles + 1) // 2 * len(workload.shapes) >= FOUR_WAVES:
+            number = ("speedup_of_kaon_over", "cublas")
+            yield _judged(timings, "symmetric_product", workload, "over cuBLAS", number, 1.7)
+    for workload in newton_schulz(tiny=False):
+        bound = _orthogonalization_bound(workload)
+        if bound is not None:
+            number = ("speedup_of_kaon_over", "torch.compile")
+            yield _judged(timings, "newton_schulz", workload, "over torch.compile", number, bound)
+    yield from _of_host(timings.get("host", {"skipped": "not begun"}))
+
+
+def _of_host(entry: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """On the time that a step costs the host."""
+    for what in ("optimizer.step", "executor.step"):
+        target = {"target": f"host time of {what}", "at_most": 50 * MICROSECOND}
+        if was_measured(entry):
+            seconds = entry["host_seconds_per_step"][what]["median"]
+            yield {**target, "value": seconds, "met": seconds <= target["at_most"]}
+        else:
+            yield {**target, "met": None, "why": entry.get("skipped", "raised: see its entry")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,11 @@ from .accounting import Replays
 from .device import Device
 from .measuring import REPETITIONS, interleave
 from .packages import Loaded, load, packed
+from .parts import Parts, Progress, Save
 from .workloads import Workload, elementwise, host, newton_schulz, products, rows
 
-Progress = Callable[[str], bool]
-"""Told what comes next; false where there is no time for it."""
 Call = Callable[[], object]
 Triton = Callable[..., torch.Tensor]
-OUT_OF_TIME = "not run: out of time"
 QUIET = {"nonfinite": "propagate"}
 """Steps without the check of gradients, which would wait for the device."""
 
@@ -45,14 +44,34 @@ def _step_of(loaded: Loaded) -> Call:
     return loaded.optimizer.step
 
 
-def _in_time(
-    workloads: Iterable[Workload], progress: Progress, measure: Callable[[Workload], dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """What was measured of each workload, or that there was no time for it."""
-    return [
-        measure(workload) if progress(workload.name) else {"workload": workload.name, "skipped": OUT_OF_TIME}
-        for workload in workloads
-    ]
+def _each(
+    workloads: Iterable[Workload], parts: Parts, measure: Callable[[Workload], dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """What was measured of each workload, or why nothing was."""
+    for workload in workloads:
+        found, why = parts.attempt(workload.name, partial(measure, workload))
+        yield {"workload": workload.name, **why} if found is None else found
+
+
+def was_measured(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry is neither of what was left out nor of what raised."""
+    return "skipped" not in entry and "error" not in entry
+
+
+def _that_work(device: Device, candidates: Mapping[str, Call]) -> tuple[dict[str, Call], dict[str, str]]:
+    """The candidates whose first call works, and what the others raise. Kaon's own may raise."""
+    working, failed = {}, {}
+    for name, call in candidates.items():
+        try:
+            call()
+            device.synchronize()
+        except Exception as error:  # a compiler without its tools, no memory left: the others can still be compared
+            if name == "kaon":
+                raise
+            failed[name] = repr(error)
+        else:
+            working[name] = call
+    return working, failed
 
 
 def _as_json(timings: Mapping[str, Timing]) -> dict[str, dict[str, float]]:
@@ -60,7 +79,7 @@ def _as_json(timings: Mapping[str, Timing]) -> dict[str, dict[str, float]]:
     return {name: asdict(timing) for name, timing in timings.items()}
 
 
-def bandwidth(directory: Path, device: Device, tiny: bool, progress: Progress) -> list[dict[str, Any]]:
+def bandwidth(directory: Path, device: Device, tiny: bool, parts: Parts) -> Iterator[dict[str, Any]]:
     """Row and elementwise steps: bytes per second as a share of a copy's, measured in turns with it."""
 
     def measure(workload: Workload) -> dict[str, Any]:
@@ -81,13 +100,14 @@ def bandwidth(directory: Path, device: Device, tiny: bool, progress: Progress) -
             "seconds": _as_json(timings),
         }
 
-    return _in_time((*rows(tiny), elementwise(tiny)), progress, measure)
+    return _each((*rows(tiny), elementwise(tiny)), parts, measure)
 
 
 def _compare(
     device: Device, workload: Workload, flops: float, candidates: dict[str, Call], tiny: bool
 ) -> dict[str, Any]:
     """Times of all candidates, and FLOP/s of the dense form of the work as a share of a large product's."""
+    candidates, failed = _that_work(device, candidates)
     calls, work = ceilings(device, tiny)
     timings = interleave(device, {**candidates, "ceiling": calls["bf16 product"]})
     ceiling = work["bf16 product"] / timings["ceiling"].median
@@ -98,6 +118,7 @@ def _compare(
         "ceiling_flop_per_s": ceiling,
         "dense_flop_per_s_over_ceiling": {name: flops / timings[name].median / ceiling for name in candidates},
         "speedup_of_kaon_over": {name: timings[name].median / kaon for name in candidates if name != "kaon"},
+        "peers_that_failed": failed,
         "seconds": _as_json(timings),
     }
 
@@ -114,7 +135,11 @@ def _by_warpgroups(
 ) -> dict[str, Call]:
     """The same with the main loop of sm_90a as a candidate, if that was packed."""
     found = packed(directory, [workload.by_warpgroups])
-    return {"kaon, wgmma": call_of(load(directory, found[0], device, **QUIET))} if found else {}
+    if not found:
+        return {}
+    # Made at the first call, so that what it raises loses this candidate alone.
+    made = cache(lambda: call_of(load(directory, found[0], device, **QUIET)))
+    return {"kaon, wgmma": lambda: made()()}
 
 
 def _product_alone(loaded: Loaded, device: Device) -> Call:
@@ -132,8 +157,8 @@ def _first_product(loaded: Loaded, device: Device) -> Call:
 
 
 def symmetric_products(
-    directory: Path, device: Device, tiny: bool, progress: Progress, triton: Triton | None
-) -> list[dict[str, Any]]:
+    directory: Path, device: Device, tiny: bool, parts: Parts, triton: Triton | None
+) -> Iterator[dict[str, Any]]:
     """One launch of the symmetric product alone, of a batch, against one dense product of the same batch by cuBLAS; the
     whole step around it, which also copies the gradient and changes the parameter, is a candidate of its own."""
 
@@ -157,24 +182,24 @@ def symmetric_products(
         flops = 2.0 * n**3 * len(workload.shapes)
         return {**_compare(device, workload, flops, candidates, tiny), "launches": launches}
 
-    return _in_time(products(tiny), progress, measure)
+    return _each(products(tiny), parts, measure)
 
 
 def newton_schulz_steps(
-    directory: Path, device: Device, tiny: bool, progress: Progress, triton: Triton | None
-) -> list[dict[str, Any]]:
+    directory: Path, device: Device, tiny: bool, parts: Parts, triton: Triton | None
+) -> Iterator[dict[str, Any]]:
     """The whole orthogonalisation, and the parameter changed by it."""
 
     def measure(workload: Workload) -> dict[str, Any]:
         loaded = load(directory, workload, device, **QUIET)
         w, g = _stacked(loaded)
         step, replays = _step_of(loaded), Replays(loaded)
-        compiled = peers.compiled_step(device)
+        compiled = cache(partial(peers.compiled_step, device))  # at the first call, as above
         candidates: dict[str, Call] = {
             "kaon": step,
             **_by_warpgroups(directory, workload, device, _step_of),
             "cublas": lambda: peers.step(w, g, 0.02),
-            "torch.compile": lambda: compiled(w, g, 0.02),
+            "torch.compile": lambda: compiled()(w, g, 0.02),
         }
         if triton is not None:
             by_triton = peers.triton_step(triton)
@@ -184,7 +209,7 @@ def newton_schulz_steps(
         compared = _compare(device, workload, flops, candidates, tiny)
         return {**compared, "launches": replays.verdict()}
 
-    return _in_time(newton_schulz(tiny), progress, measure)
+    return _each(newton_schulz(tiny), parts, measure)
 
 
 def host_time(directory: Path, device: Device, workload: Workload) -> dict[str, Any]:
@@ -216,15 +241,15 @@ def host_time(directory: Path, device: Device, workload: Workload) -> dict[str, 
     }
 
 
-def _usable_triton(device: Device, progress: Progress) -> tuple[Triton | None, dict[str, Any] | None]:
-    """The peer in Triton if it works here, and what its check said; without it the others are timed all the same."""
+def _usable_triton(parts: Parts) -> tuple[Triton | None, dict[str, Any]]:
+    """The peer in Triton if it works here, and what its check said, or why there was none: "passed" is None then.
+    Without it the others are timed all the same."""
     triton = peers.triton_symmetric()
-    if triton is None or not progress("check of the Triton kernel"):
-        return None, None
-    try:
-        verdict = peers.check(device, triton)
-    except Exception as error:  # whatever a compiler of another version does
-        return None, {"passed": False, "error": repr(error)}
+    if triton is None:
+        return None, {"passed": None, "why": "Triton is not installed"}
+    verdict, why = parts.attempt("check of the Triton kernel", partial(peers.check, parts.device, triton))
+    if verdict is None:
+        return None, {"passed": False if "error" in why else None, **why}
     return triton if verdict["passed"] else None, verdict
 
 
@@ -235,14 +260,30 @@ def entries(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield result["host"]
 
 
-def run(directory: Path, device: Device, tiny: bool, progress: Progress) -> dict[str, Any]:
-    """All timings; the ceilings are measured again beside each. Passed if every step of Kaon was a replayed graph with
-    the launches of its plan, and the Triton kernel computes what it is compared for."""
-    result: dict[str, Any] = {"bandwidth": bandwidth(directory, device, tiny, progress)}
-    (result["host"],) = _in_time([host(tiny)], progress, lambda workload: host_time(directory, device, workload))
-    triton, result["triton_check"] = _usable_triton(device, progress)
-    result["symmetric_product"] = symmetric_products(directory, device, tiny, progress, triton)
-    result["newton_schulz"] = newton_schulz_steps(directory, device, tiny, progress, triton)
-    replayed = all(entry["launches"]["passed"] for entry in entries(result) if "skipped" not in entry)
-    result["passed"] = replayed and (result["triton_check"] is None or result["triton_check"]["passed"])
-    return result
+def run(directory: Path, device: Device, tiny: bool, progress: Progress, save: Save) -> dict[str, Any]:
+    """All timings; the ceilings are measured again beside each. Passed if nothing raised, every step of Kaon was a
+    replayed graph with the launches of its plan, and the Triton kernel computes what it is compared for."""
+    parts = Parts(device, progress)
+    later = {"workload": host(tiny).name, "skipped": "not begun"}
+    result: dict[str, Any] = {"bandwidth": [], "host": later, "symmetric_product": [], "newton_schulz": []}
+
+    def collect(kind: str, found: Iterator[dict[str, Any]]) -> None:
+        for entry in found:
+            result[kind].append(entry)
+            save(result)
+
+    collect("bandwidth", bandwidth(directory, device, tiny, parts))
+    (result["host"],) = _each([host(tiny)], parts, partial(host_time, directory, device))
+    triton, result["triton_check"] = _usable_triton(parts)
+    collect("symmetric_product", symmetric_products(directory, device, tiny, parts, triton))
+    collect("newton_schulz", newton_schulz_steps(directory, device, tiny, parts, triton))
+    passed = all(_passed(entry) for entry in entries(result)) and result["triton_check"]["passed"] is not False
+    return {**result, "passed": passed}
+
+
+def _passed(entry: Mapping[str, Any]) -> bool:
+    """Whether nothing of Kaon's is wrong with an entry: what was left out is not, and a peer may fail."""
+    if not was_measured(entry):
+        return "error" not in entry
+    failed = entry.get("peers_that_failed", ())
+    return bool(entry["launches"]["passed"]) and not any(name.startswith("kaon") for name in failed)

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +30,7 @@ from gpu import (  # noqa: E402
     environment,
     network,
     packages,
+    processes,
     references,
     sanitizer,
     targets,
@@ -36,8 +38,9 @@ from gpu import (  # noqa: E402
     workloads,
 )
 from gpu.device import FAKE_NOTE, Device  # noqa: E402
-from gpu.main import ENDS, Report, main, run  # noqa: E402
+from gpu.main import ENDS, Report, main, run, run_section  # noqa: E402
 from gpu.pack import compile_workload  # noqa: E402
+from gpu.parts import Parts  # noqa: E402
 from kaon.package import machine  # noqa: E402
 
 needs_level = pytest.mark.skipif(not machine.cpu_levels(), reason="packages for processors need x86-64-v3")
@@ -144,53 +147,195 @@ def test_targets_are_judged() -> None:
     measured = {
         "bandwidth": [
             {"workload": "time-adamw", "elements": 1 << 26, "achieved_over_ceiling": 0.91},
-            {"workload": "small", "elements": 1 << 10, "achieved_over_ceiling": 0.1},
-            {"workload": "late", "skipped": "not run: out of time"},
+            {"workload": "time-rows-4096", "skipped": "not run: out of time"},
+            {"workload": "time-rows-16384", "error": "Traceback"},
         ],
         "symmetric_product": [
-            product("time-product-2048-1", 0.9),
-            product("time-product-1024-29", 0.9),  # not quite four waves
+            product("time-product-2048-1", 0.9),  # not four waves
             product("time-product-4096-2", 1.6),
             product("time-product-1024-30", 1.7),
         ],
         "newton_schulz": [
             orthogonalization("time-ns-2048x2048-4", 1.4),
             orthogonalization("time-ns-8192x2048-4", 1.8),
+            {
+                "workload": "time-ns-2048x8192-4",
+                "speedup_of_kaon_over": {},
+                "peers_that_failed": {"torch.compile": "no C"},
+            },
             orthogonalization("time-ns-2048x4096-4", 1.0),
             orthogonalization("time-ns-1024x1024-12", 1.0),
         ],
-        "host": {"host_seconds_per_step": {"executor.step": {"median": 60e-6}}},
+        "host": {"host_seconds_per_step": {"executor.step": {"median": 60e-6}, "optimizer.step": {"median": 40e-6}}},
     }
-    verdicts = {verdict["target"]: verdict["met"] for verdict in targets.verdicts(measured)}
-    assert verdicts == {
+    verdicts = list(targets.verdicts(measured))
+    assert {verdict["target"]: verdict["met"] for verdict in verdicts if verdict["met"] is not None} == {
         "time-adamw: share of copy bandwidth": True,
         "time-product-4096-2: over cuBLAS": False,
         "time-product-1024-30: over cuBLAS": True,
         "time-ns-2048x2048-4: over torch.compile": True,
         "time-ns-8192x2048-4: over torch.compile": False,
+        "host time of optimizer.step": True,
         "host time of executor.step": False,
     }
+    reasons = {verdict["target"]: verdict["why"] for verdict in verdicts if verdict["met"] is None}
+    assert reasons.pop("time-rows-4096: share of copy bandwidth") == "not run: out of time"
+    assert reasons.pop("time-rows-16384: share of copy bandwidth") == "raised: see its entry"
+    assert reasons.pop("time-ns-2048x8192-4: over torch.compile") == "torch.compile failed: no C"
+    assert set(reasons.values()) == {"not begun"}
+    nothing = list(targets.verdicts({}))
+    assert [verdict["target"] for verdict in nothing] == [verdict["target"] for verdict in verdicts]
+    assert all(verdict["met"] is None and verdict["why"] == "not begun" for verdict in nothing)
 
 
 # ---- the sections
 
 
-def test_a_section_that_raises_does_not_stop_the_others(tmp_path: Path) -> None:
-    device = Device(torch.device("cpu"), True)
-    assert not run(tmp_path / "nothing", device, Report(tmp_path / "out", 100.0), ["correctness", "training"])
-    for name in ("correctness", "training"):
-        content = json.loads((tmp_path / "out" / f"{name}.json").read_text())
-        assert content["passed"] is False and "Traceback" in content["error"]
-        assert content["device"]["note"] == FAKE_NOTE
+PROCESSOR = Device(torch.device("cpu"), True)
+
+
+def test_a_section_that_raises_says_so(tmp_path: Path) -> None:
+    report = Report(tmp_path / "out", 100.0)
+    assert not run_section("training", tmp_path / "nothing", PROCESSOR, report)
+    content = report.read("training")
+    assert content["passed"] is False and content["complete"] is False and "Traceback" in content["error"]
+    assert content["device"]["note"] == FAKE_NOTE
+
+
+def test_a_part_that_raises_loses_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third workload raises: what was measured before and after it stays, in the file that was there all along."""
+    kept: list[dict[str, Any]] = []
+
+    def measured(directory: Path, item: workloads.Workload, device: Device) -> correctness.Checked:
+        if item.name == names[2]:
+            raise RuntimeError("planted")
+        return correctness.Checked([], [], {f"kernel of {item.name}": 1})
+
+    items = workloads.correctness(tiny=True)[:4]
+    names = [item.name for item in items]
+    monkeypatch.setattr(correctness, "packed", lambda directory, wanted: items)
+    monkeypatch.setattr(correctness, "check", measured)
+    result = correctness.run(tmp_path, PROCESSOR, True, lambda name: True, lambda partial: kept.append(dict(partial)))
+    assert not result["passed"] and result["workloads"] == [*names[:2], names[3]]
+    assert "planted" in result["unchecked"][names[2]]["error"]
+    assert [len(partial["workloads"]) for partial in kept] == [1, 2, 2, 3]
+
+
+def test_a_timing_that_raises_keeps_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def host_time(directory: Path, device: Device, item: workloads.Workload) -> dict[str, Any]:
+        return {"workload": item.name, "launches": {"passed": True}, "host_seconds_per_step": {}}
+
+    def each(*arguments: Any) -> Iterator[dict[str, Any]]:
+        def measure(item: workloads.Workload) -> dict[str, Any]:
+            if item.name == "time-rows-40":
+                raise MemoryError("planted")
+            return {"workload": item.name, "launches": {"passed": True}}
+
+        return timings._each((*workloads.rows(True), workloads.elementwise(True)), arguments[3], measure)
+
+    monkeypatch.setattr(timings, "host_time", host_time)
+    for kind in ("bandwidth", "symmetric_products", "newton_schulz_steps"):
+        monkeypatch.setattr(timings, kind, each)
+    monkeypatch.setattr(timings.peers, "triton_symmetric", lambda: None)
+    saved: list[int] = []
+    result = timings.run(tmp_path, PROCESSOR, True, lambda name: True, lambda partial: saved.append(len(partial)))
+    raised, measured = result["bandwidth"]
+    assert "planted" in raised["error"] and measured["launches"]["passed"] and not result["passed"]
+    assert [len(result[kind]) for kind in ("symmetric_product", "newton_schulz")] == [2, 2] and len(saved) == 6
+    assert result["triton_check"] == {"passed": None, "why": "Triton is not installed"}
+
+
+def test_nothing_is_begun_on_a_device_that_answers_no_more() -> None:
+    class Lost(Device):
+        def synchronize(self) -> None:
+            raise RuntimeError("an illegal memory access was encountered")
+
+    def part() -> None:
+        raise RuntimeError("planted")
+
+    parts = Parts(Lost(torch.device("cpu"), False), lambda name: True)
+    assert "planted" in parts.attempt("first", part)[1]["error"]
+    why = {"skipped": "not run: the device answers no more since first"}
+    assert parts.attempt("second", lambda: 1) == (None, why)
+    parts = Parts(PROCESSOR, lambda name: True)
+    assert "error" in parts.attempt("first", part)[1] and parts.attempt("second", lambda: 1) == (1, {})
+
+
+def test_a_peer_that_fails_is_named() -> None:
+    def broken() -> None:
+        raise RuntimeError("no C compiler")
+
+    candidates: dict[str, Any] = {"kaon": lambda: None, "torch.compile": broken, "cublas": lambda: None}
+    compared = timings._compare(PROCESSOR, workload("time-product-16-2"), 1.0, candidates, True)
+    assert compared["peers_that_failed"] == {"torch.compile": "RuntimeError('no C compiler')"}
+    assert set(compared["speedup_of_kaon_over"]) == {"cublas"}
+    with pytest.raises(RuntimeError, match="no C compiler"):
+        timings._compare(PROCESSOR, workload("time-product-16-2"), 1.0, {"kaon": broken}, True)
+    entry = {"launches": {"passed": True}}
+    assert timings._passed({**entry, "peers_that_failed": {"cublas": ""}})
+    assert not timings._passed({**entry, "peers_that_failed": {"kaon, wgmma": ""}})
+
+
+SECTION = """
+import json, os, pathlib, signal, subprocess, sys, time
+out, name, what = sys.argv[1:]
+path = pathlib.Path(out, name + ".json")
+path.write_text(json.dumps({"passed": what == "good", "complete": what == "good", "parts": 1}))
+if what == "hangs":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
+    pathlib.Path(out, "child").write_text(str(child.pid))
+    time.sleep(100)
+if what == "crashes":
+    os.kill(os.getpid(), signal.SIGSEGV)
+"""
+
+
+def _is_alive(process: int) -> bool:
+    """Whether it runs: one that was ended and not waited for does not."""
+    status = Path(f"/proc/{process}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_section_that_hangs_or_crashes_ends_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is ended with all that it started, what it had stays, and the next section runs."""
+    monkeypatch.setattr("gpu.main.GRACE", 2.0)
+    planted = {"correctness": "hangs", "training": "crashes", "timings": "good"}
+    (tmp_path / "training.json").write_text('{"passed": true, "complete": true}')  # of an earlier run
+    report = Report(tmp_path, 1.0)
+    began = time.monotonic()
+    assert not run(
+        report, list(planted), lambda name: [sys.executable, "-c", SECTION, str(tmp_path), name, planted[name]]
+    )
+    assert time.monotonic() - began < 30
+    hung, crashed, good = (report.read(name) for name in planted)
+    assert hung["parts"] == 1 and not hung["passed"] and hung["error"].startswith("ended after ")
+    assert not crashed["passed"] and crashed["error"] == "its process ended with status -11"
+    assert good == {"passed": True, "complete": True, "parts": 1}
+    assert not _is_alive(int((tmp_path / "child").read_text()))
+
+
+def test_a_process_of_its_own_writes_what_it_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import kaon
+
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "benchmarks"), str(Path(kaon.__path__[0]).parent)]))
+    assert main([str(tmp_path), "--fake", "--out", str(tmp_path / "out"), "--only", "training"]) == 1
+    content = Report(tmp_path / "out", 1.0).read("training")
+    assert content["complete"] is False and "libkaon_fake_cuda.so" in content["error"]
+
+
+def test_what_a_program_printed_before_its_time_was_over_stays() -> None:
+    ended = processes.run(["sh", "-c", "echo before; sleep 100 & sleep 100"], 0.5)
+    assert ended == processes.Ended(None, "before\n")
+    assert processes.run(["sh", "-c", "echo here; echo there >&2; exit 3"], 30.0) == processes.Ended(3, "here\nthere\n")
 
 
 def test_what_there_is_no_time_for_is_named(tmp_path: Path) -> None:
     report = Report(tmp_path, 1e-6)
-    assert not run(tmp_path, Device(torch.device("cpu"), True), report, ["correctness", "training", "timings"])
-    left_out = {
-        name: json.loads((tmp_path / f"{name}.json").read_text())["left_out_for_lack_of_time"]
-        for name in ("correctness", "training", "timings")
-    }
+    names = ("correctness", "training", "timings")
+    for name in names:
+        run_section(name, tmp_path, PROCESSOR, report)
+    left_out = {name: report.read(name)["left_out_for_lack_of_time"] for name in names}
     mentioned = packages.packed(tmp_path, workloads.correctness(tiny=True))
     assert left_out["correctness"] == [item.name for item in mentioned]
     assert left_out["training"] == ["the run"]
@@ -209,10 +354,9 @@ def test_every_section_has_its_own_limit(tmp_path: Path) -> None:
 
 
 def test_timings_without_time_judge_nothing(tmp_path: Path) -> None:
-    device = Device(torch.device("cpu"), True)
-    late = timings.run(tmp_path / "nothing", device, True, lambda what: False)
+    late = timings.run(tmp_path / "nothing", PROCESSOR, True, lambda what: False, lambda partial: None)
     assert [entry["skipped"] for entry in timings.entries(late)] == ["not run: out of time"] * 5
-    assert list(targets.verdicts(late)) == []
+    assert all(verdict["met"] is None for verdict in targets.verdicts(late))
 
 
 def _program(directory: Path, name: str, text: str) -> None:
@@ -221,26 +365,48 @@ def _program(directory: Path, name: str, text: str) -> None:
     path.chmod(0o755)
 
 
+IMITATED_SANITIZER = """
+echo "caching off: $PYTORCH_NO_CUDA_MEMORY_CACHING, $*"
+[ -n "$SILENT" ] || echo "two steps, finite"
+case "$*" in
+  *racecheck*) echo "========= RACECHECK SUMMARY: ${HAZARDS:-0} hazards displayed"; exit "${STATUS:-0}" ;;
+  *) echo "========= ERROR SUMMARY: ${ERRORS:-0} errors"; sleep "${SLEEP:-0}" ;;
+esac
+"""
+
+
 def test_the_sanitizer_sees_every_allocation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each tool runs without torch's cache, whose blocks would hide what lies beyond one; its verdict counts."""
-    _program(
-        tmp_path,
-        "compute-sanitizer",
-        'echo "caching off: $PYTORCH_NO_CUDA_MEMORY_CACHING, $*"; echo "========= ERROR SUMMARY: 0 errors"\n'
-        'case "$*" in *racecheck*) exit "${STATUS:-0}" ;; esac',
-    )
+    """Each tool runs without torch's cache, whose blocks would hide what lies beyond one; its verdict counts, and so
+    does that of the program."""
+    _program(tmp_path, "compute-sanitizer", IMITATED_SANITIZER)
+    (tmp_path / "sleep").symlink_to(shutil.which("sleep") or "/bin/sleep")
     monkeypatch.setenv("PATH", str(tmp_path))
+
+    def found(left_out: str = "", **planted: str) -> dict[str, Any]:
+        with monkeypatch.context() as patch:
+            for name, value in planted.items():
+                patch.setenv(name, value)
+            return sanitizer.run(tmp_path, card, lambda name: name != left_out, saved.append)
+
+    saved: list[dict[str, Any]] = []
     card = Device(torch.device("cpu"), False)
-    found = sanitizer.run(tmp_path, card, lambda name: True)
-    assert found["passed"] and set(found) == {"passed", "memcheck", "racecheck"}
-    assert "caching off: 1, --tool memcheck --error-exitcode 9" in found["memcheck"]["output"]
-    assert found["memcheck"]["summary"] == ["ERROR SUMMARY: 0 errors"]
-    monkeypatch.setenv("STATUS", "9")
-    found = sanitizer.run(tmp_path, card, lambda name: True)
-    assert not found["passed"] and found["memcheck"]["passed"] and found["racecheck"]["status"] == 9
-    monkeypatch.setenv("STATUS", "0")
-    found = sanitizer.run(tmp_path, card, lambda name: name != "racecheck")
-    assert not found["passed"] and "racecheck" not in found
+    good = found()
+    assert good["passed"] and set(good) == {"passed", "memcheck", "racecheck"}
+    assert [set(partial) for partial in saved] == [{"memcheck"}, {"memcheck", "racecheck"}]
+    expected = "caching off: 1, --tool memcheck --report-api-errors no --error-exitcode 9"
+    assert expected in good["memcheck"]["output"]
+    assert good["memcheck"]["summary"] == ["ERROR SUMMARY: 0 errors"]
+    raced = found(STATUS="9")
+    assert not raced["passed"] and raced["memcheck"]["passed"] and raced["racecheck"]["status"] == 9
+    assert not found(HAZARDS="1")["racecheck"]["passed"]
+    # Status 0 alone shows nothing.
+    assert not found(ERRORS="10")["memcheck"]["passed"]
+    silent = found(SILENT="1")
+    assert not silent["memcheck"]["passed"] and not silent["racecheck"]["passed"]
+    assert not found("racecheck")["passed"]
+    monkeypatch.setattr(sanitizer, "SECONDS", 0.7)
+    hung = found("racecheck", SLEEP="100")["memcheck"]
+    assert not hung["passed"] and hung["error"] == "not done after 1 s" and "two steps, finite" in hung["output"]
 
 
 # ---- what results say about where they were measured
@@ -359,7 +525,7 @@ def test_the_archive_is_all_that_the_script_needs(tmp_path: Path) -> None:
     kernels = elsewhere / "kaon-gpu" / "build" / "gpu-pack-fake" / "fake" / "kernels"
     assert (kernels / "libKaonCudaShim.so").is_file(), "code for the fake needs what only this machine has"
     for content in files.values():
-        assert content["passed"] is True and content["left_out_for_lack_of_time"] == []
+        assert content["passed"] is content["complete"] is True and content["left_out_for_lack_of_time"] == []
         device, made = content["device"], content["made"]
         assert device["note"] == FAKE_NOTE and device["compiler"] is False
         assert device["state"] == {"absent": "a fake has no clocks and draws no power"}
