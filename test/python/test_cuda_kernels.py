@@ -183,10 +183,11 @@ def test_the_list_of_optimizers_is_worth_its_name() -> None:
     for half in HALVES:
         products = [name for name in names if name.startswith(f"matmul_{half}_")]
         assert any(re.search(r"_[0-9a-f]{6,}$", name) for name in products), "no product has an epilogue"
-        # Besides those with epilogues, whose names are hashes, there is each form of product.
+        # Besides those with epilogues, whose names are hashes, there is each form of product. A Gram matrix that is
+        # squared without an addend occurs in f16 alone, which starts the iteration on Gram matrices anew less often.
         plain = {re.sub(r"_[0-9a-f]{6,}$", "", name).removeprefix(f"matmul_{half}_") for name in products}
         forms = {re.sub(r"_[0-9a-f]{6,}$", "", name).split("_", 2)[2] for name in names if is_product(name)}
-        assert plain == forms, "a form of products occurs in one type alone"
+        assert plain == forms - ({"symmetric"} if half == "bf16" else set()), f"a form of products is not in {half}"
 
 
 def test_no_option_is_forgotten() -> None:
