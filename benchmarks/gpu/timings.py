@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timing import Timing
+from timing import Timing, in_turns
 
 from . import peers
 from .accounting import Replays
@@ -226,18 +226,16 @@ def host_time(directory: Path, device: Device, workload: Workload) -> dict[str, 
         executor.step_with(2, program.inputs, False, stream)
 
     calls = 3 if device.is_fake else 50
-    timings = {}
-    for name, call in {"optimizer.step": step, "executor.step": replay}.items():
-        seconds = []
-        for _ in range(REPETITIONS):
-            seconds.append(device.host_seconds(call, calls))
-            executor.synchronize()  # nothing of ours is in flight when the tensors go
-        timings[name] = Timing.of(seconds)
+    candidates: dict[str, Call] = {"optimizer.step": step, "executor.step": replay}
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    for _, name in in_turns(list(candidates), REPETITIONS):
+        seconds[name].append(device.host_seconds(candidates[name], calls))
+        executor.synchronize()  # nothing of ours is in flight when the tensors go
     return {
         "workload": workload.name,
         "matrices": len(workload.shapes),
         "launches": replays.verdict(),
-        "host_seconds_per_step": _as_json(timings),
+        "host_seconds_per_step": _as_json({name: Timing.of(taken) for name, taken in seconds.items()}),
     }
 
 
