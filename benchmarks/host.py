@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import interleave, machine, timed
+from measure import interleave_clocks, machine, timed
 from timing import Timing
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
@@ -178,13 +178,8 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
             candidates[f"{name}: step, gradients checked"] = _median_of_calls(
                 checked.optimizer.step, checked.executor.synchronize
             )
-        values: dict[str, list[float]] = {name: [] for name in candidates}
-
-        def recording(name: str, candidate: Callable[[], float]) -> Callable[[], None]:
-            return lambda: values[name].append(candidate())
-
-        interleave({name: recording(name, call) for name, call in candidates.items()}, rounds, title="host time")
-    seconds = {name: asdict(Timing.of(taken[-rounds:])) for name, taken in values.items()}
+        taken = interleave_clocks(candidates, rounds, title="host time")
+    seconds = {name: asdict(Timing.of(values)) for name, values in taken.items()}
     return {"note": NOTE, "matrices": count, "rounds": rounds, "seconds": seconds, "driver_calls": calls}
 
 
