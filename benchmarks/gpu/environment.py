@@ -43,13 +43,13 @@ def _output(name: str, arguments: Sequence[str]) -> tuple[str | None, str]:
     """What a tool prints, or None and why it does not."""
     path = tool(name)
     if path is None:
-        return None, f"absent: no {name} in PATH or {TOOLKIT}"
+        return None, f"no {name} in PATH or {TOOLKIT}"
     try:
         done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return None, f"absent: {error}"
+        return None, str(error)
     if done.returncode != 0:
-        return None, f"absent: {name} exits with {done.returncode}: {(done.stdout + done.stderr).strip()[-200:]}"
+        return None, f"{name} exits with {done.returncode}: {(done.stdout + done.stderr).strip()[-200:]}"
     return done.stdout, ""
 
 
@@ -62,7 +62,7 @@ def card_state(device: str) -> dict[str, str]:
     command = [f"--query-gpu={','.join(SMI_FIELDS)}", "--format=csv,noheader,nounits", f"--id={device}"]
     text, reason = _output("nvidia-smi", command)
     if text is None:
-        return {"absent": reason.removeprefix("absent: ")}
+        return {"absent": reason}
     rows = list(csv.reader(text.strip().splitlines(), skipinitialspace=True))
     if len(rows) != 1 or len(rows[0]) != len(SMI_FIELDS):
         return {"absent": f"nvidia-smi printed {text.strip()[:200]!r}"}
@@ -73,7 +73,7 @@ def toolkit_version() -> str:
     """Of the CUDA toolkit, as nvcc tells it."""
     text, reason = _output("nvcc", ["--version"])
     if text is None:
-        return reason
+        return f"absent: {reason}"
     found = re.search(r"\bV(\d+\.\d+\.\d+)", text)
     return found[1] if found else f"absent: nvcc printed {text.strip()[:200]!r}"
 

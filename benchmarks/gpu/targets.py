@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .timings import was_measured
+from .timings import NOT_BEGUN, was_measured
 from .workloads import Workload, elementwise, newton_schulz, products, rows
 
 MICROSECOND = 1e-6
@@ -13,27 +13,32 @@ FOUR_WAVES = 4 * 2 * 132
 """Tiles of 128x128 of one triangle: two blocks on each of 132 multiprocessors, four times over."""
 
 
-def _at_least(name: str, value: float, bound: float) -> dict[str, Any]:
-    return {"target": name, "value": value, "at_least": bound, "met": value >= bound}
+def _unmeasured(target: dict[str, Any], why: str) -> dict[str, Any]:
+    return {**target, "met": None, "why": why}
+
+
+def _why_not(entry: Mapping[str, Any]) -> str:
+    """Why nothing was measured."""
+    found: str = entry.get("skipped", "raised: see its entry")
+    return found
 
 
 def _judged(
     timings: dict[str, Any], kind: str, workload: Workload, what: str, number: tuple[str, ...], bound: float
 ) -> dict[str, Any]:
     """The verdict on what an entry has at `number`; `"met": None` and why, if it was not measured."""
-    name = f"{workload.name}: {what}"
-    unknown: dict[str, Any] = {"target": name, "at_least": bound, "met": None}
-    entry = next((item for item in timings.get(kind, ()) if item["workload"] == workload.name), None)
-    if entry is None:
-        return {**unknown, "why": "not begun"}
+    target: dict[str, Any] = {"target": f"{workload.name}: {what}", "at_least": bound}
+    entry: Mapping[str, Any] = next(
+        (item for item in timings.get(kind, ()) if item["workload"] == workload.name), NOT_BEGUN
+    )
     if not was_measured(entry):
-        return {**unknown, "why": entry.get("skipped", "raised: see its entry")}
+        return _unmeasured(target, _why_not(entry))
     value: Any = entry
     for key in number:
         if key not in value:
-            return {**unknown, "why": f"{key} failed: {entry.get('peers_that_failed', {}).get(key, 'absent')}"}
+            return _unmeasured(target, f"{key} failed: {entry.get('peers_that_failed', {}).get(key, 'absent')}")
         value = value[key]
-    return _at_least(name, value, bound)
+    return {**target, "value": value, "met": value >= bound}
 
 
 def _orthogonalization_bound(workload: Workload) -> float | None:
@@ -56,10 +61,10 @@ def verdicts(timings: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if bound is not None:
             number = ("speedup_of_kaon_over", "torch.compile")
             yield _judged(timings, "newton_schulz", workload, "over torch.compile", number, bound)
-    yield from _of_host(timings.get("host", {"skipped": "not begun"}))
+    yield from _of_host(timings.get("host", NOT_BEGUN))
 
 
-def _of_host(entry: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _of_host(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """On the time that a step costs the host."""
     for what in ("optimizer.step", "executor.step"):
         target = {"target": f"host time of {what}", "at_most": 50 * MICROSECOND}
@@ -67,4 +72,4 @@ def _of_host(entry: dict[str, Any]) -> Iterator[dict[str, Any]]:
             seconds = entry["host_seconds_per_step"][what]["median"]
             yield {**target, "value": seconds, "met": seconds <= target["at_most"]}
         else:
-            yield {**target, "met": None, "why": entry.get("skipped", "raised: see its entry")}
+            yield _unmeasured(target, _why_not(entry))

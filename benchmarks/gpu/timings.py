@@ -23,6 +23,8 @@ Call = Callable[[], object]
 Triton = Callable[..., torch.Tensor]
 QUIET = {"nonfinite": "propagate"}
 """Steps without the check of gradients, which would wait for the device."""
+NOT_BEGUN = {"skipped": "not begun"}
+"""In place of an entry that the run has not come to."""
 
 
 def ceilings(device: Device, tiny: bool) -> tuple[dict[str, Call], dict[str, float]]:
@@ -262,7 +264,7 @@ def run(directory: Path, device: Device, tiny: bool, progress: Progress, save: S
     """All timings; the ceilings are measured again beside each. Passed if nothing raised, every step of Kaon was a
     replayed graph with the launches of its plan, and the Triton kernel computes what it is compared for."""
     parts = Parts(device, progress)
-    later = {"workload": host(tiny).name, "skipped": "not begun"}
+    later = {"workload": host(tiny).name, **NOT_BEGUN}
     result: dict[str, Any] = {"bandwidth": [], "host": later, "symmetric_product": [], "newton_schulz": []}
 
     def collect(kind: str, found: Iterator[dict[str, Any]]) -> None:
