@@ -31,7 +31,7 @@ def verdicts(loaded: Loaded, steps: int) -> list[dict[str, Any]]:
     executor, plan = loaded.program.executor, loaded.program.plan
     planned = planned_matrices(json.loads(plan.to_json()), range(1, steps + 1))
     launches = sum(plan.costs[step % plan.period]["launches"] for step in range(1, steps + 1))
-    found = executor.launch_counts()
+    found = loaded.launches()
     return [
         _verdict("graphs launched", executor.graph_launches, steps),
         _verdict("kernels launched", executor.kernel_launches, launches),

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from .device import Device
     from .parts import Progress, Save
 
-SECTIONS = ("correctness", "training", "sanitizer", "timings")
 ENDS = {"correctness": 0.4, "training": 0.5, "sanitizer": 0.75, "timings": 1.0}
 """At which share of the time a section must have ended: what is left of it then is left out, and named."""
+SECTIONS = tuple(ENDS)
 PART_SECONDS = {"correctness": 15.0, "training": 10.0, "sanitizer": SECONDS_OF_TOOL, "timings": 25.0}
 """What the slowest part of a section may take; a part is begun if there is as much time before the section's end."""
 
@@ -77,9 +77,13 @@ class Report:
         """Seconds since the start."""
         return time.monotonic() - self._started
 
+    def remaining(self, section: str) -> float:
+        """Seconds until a section must have ended."""
+        return self._seconds * ENDS[section] - self.elapsed()
+
     def limit(self, section: str) -> float:
         """Seconds from now on after which a section is to be ended by force."""
-        return max(self._seconds * ENDS[section] - self.elapsed(), 0.0) + GRACE
+        return max(self.remaining(section), 0.0) + GRACE
 
     def say(self, text: str) -> None:
         """One line of progress."""
@@ -87,7 +91,7 @@ class Report:
 
     def announce(self, section: str, part: str) -> bool:
         """The same about the next part of a section; whether there is time for it. What there is none for is noted."""
-        in_time = self._seconds * ENDS[section] - self.elapsed() >= PART_SECONDS[section]
+        in_time = self.remaining(section) >= PART_SECONDS[section]
         self.say(f"{section}: {part}{'' if in_time else ', left out: out of time'}")
         if not in_time:
             self._left_out.setdefault(section, []).append(part)

@@ -45,7 +45,7 @@ class Loaded:
         return int(self.program.plan.costs[phase]["bytes"])
 
     def launches(self) -> dict[str, int]:
-        """Launches of every kernel so far."""
+        """On how many matrices each kernel was launched so far."""
         return dict(self.program.executor.launch_counts())
 
 
