@@ -159,7 +159,8 @@ def test_cuda_target() -> None:
     ("target", "error", "message"),
     [
         ({"half": "f32"}, ValueError, "expects half to be 'bf16' or 'f16', but got 'f32'"),
-        ({"warps": 32}, ValueError, "expects 'half' and 'shared_bytes', but got 'warps'"),
+        ({"main_loop": "fma"}, ValueError, "expects main_loop to be 'mma' or 'wgmma', but got 'fma'"),
+        ({"warps": 32}, ValueError, "expects 'half', 'shared_bytes' and 'main_loop', but got 'warps'"),
         ({"shared_bytes": 1}, _C.CompileError, "expects shared_bytes to be from 49152 to 1048576, but got 1"),
     ],
 )
