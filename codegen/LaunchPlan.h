@@ -13,11 +13,9 @@
 
 #include "llvm/ADT/SmallVector.h"
 
-#include <optional>
-
 namespace kaon {
 
-/// The work of an op for one matrix.
+/// The work of nearly all launches of an op, for one matrix.
 struct Work {
   int64_t flops = 0;
   int64_t bytes = 0;
@@ -29,21 +27,20 @@ struct LaunchPlan {
   llvm::SmallVector<int64_t, 3> sizes;
   int64_t items = 0;
   int64_t grain = 1;
-  int64_t bytes = 0;
+  Work work;
   int64_t sharedBytes = 0;
-  /// The work of nearly all launches, where the op's own is that of a few.
-  std::optional<Work> expectedWork;
 };
 
 namespace cpu {
 /// The launch of a `kaon.launch`, `kaon.pack`, `kaon.matmul` or
-/// `kaon.transpose` that is no view. Emits an error if there is none.
-mlir::FailureOr<LaunchPlan> planLaunch(mlir::Operation *op, const Work &work);
+/// `kaon.transpose` that is no view, which has `flops` of one matrix. Emits an
+/// error if there is none.
+mlir::FailureOr<LaunchPlan> planLaunch(mlir::Operation *op, int64_t flops);
 } // namespace cpu
 
 namespace cuda {
 /// The same on CUDA, which has no `kaon.pack`.
-mlir::FailureOr<LaunchPlan> planLaunch(mlir::Operation *op);
+mlir::FailureOr<LaunchPlan> planLaunch(mlir::Operation *op, int64_t flops);
 } // namespace cuda
 
 } // namespace kaon

@@ -116,19 +116,17 @@ int32_t SequenceBuilder::getKernel(const runtime::KernelPlan &kernel) {
 }
 
 FailureOr<LaunchPlan> SequenceBuilder::planLaunch(Operation *op,
-                                                  const Work &work) {
-  return isCuda() ? cuda::planLaunch(op) : cpu::planLaunch(op, work);
+                                                  int64_t flops) {
+  return isCuda() ? cuda::planLaunch(op, flops) : cpu::planLaunch(op, flops);
 }
 
 LogicalResult SequenceBuilder::addLaunch(Operation *op, ValueRange inputs,
                                          ArrayRef<int32_t> registers,
                                          int64_t flops) {
-  Work work{flops, getMovedBytes(op)};
-  FailureOr<LaunchPlan> planned = planLaunch(op, work);
+  FailureOr<LaunchPlan> planned = planLaunch(op, flops);
   if (failed(planned) || failed(defineResults(op))) {
     return failure();
   }
-  work = planned->expectedWork.value_or(work);
   runtime::Launch launch;
   launch.kernel = getKernel(planned->kernel);
   launch.numInputs = static_cast<int32_t>(inputs.size());
@@ -142,8 +140,8 @@ LogicalResult SequenceBuilder::addLaunch(Operation *op, ValueRange inputs,
   launch.sizes.assign(planned->sizes.begin(), planned->sizes.end());
   launch.items = planned->items;
   launch.grain = planned->grain;
-  launch.flops = work.flops;
-  launch.bytes = planned->bytes;
+  launch.flops = planned->work.flops;
+  launch.bytes = planned->work.bytes;
   launch.sharedBytes = planned->sharedBytes;
   sequence.launches.push_back(std::move(launch));
   return success();

@@ -41,7 +41,7 @@ private:
   mlir::LogicalResult addLaunch(mlir::Operation *op, mlir::ValueRange inputs,
                                 llvm::ArrayRef<int32_t> registers,
                                 int64_t flops);
-  mlir::FailureOr<LaunchPlan> planLaunch(mlir::Operation *op, const Work &work);
+  mlir::FailureOr<LaunchPlan> planLaunch(mlir::Operation *op, int64_t flops);
   int32_t getKernel(const runtime::KernelPlan &kernel);
   bool isCuda() const { return plan.target == runtime::Target::Cuda; }
 

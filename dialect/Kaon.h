@@ -131,6 +131,9 @@ mlir::Value getViewed(mlir::Value value);
 /// several times stores what it knows early: no later walk may load from there.
 bool mayOverwrite(mlir::OpOperand &operand, mlir::OpResult result);
 
+/// Where a result of a planned op lives; null for other values.
+BufferAttr getBuffer(mlir::Value value);
+
 /// An argument that the only result of an elementwise kernel equals while a
 /// condition holds, which is the same for all elements.
 struct KeptArgument {

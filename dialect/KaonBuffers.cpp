@@ -130,8 +130,7 @@ std::optional<KeptArgument> kaon::findKeptArgument(func::FuncOp kernel) {
   return KeptArgument{argument, select.getCondition()};
 }
 
-/// Where a result of a planned op lives; null for other values.
-static BufferAttr getBuffer(Value value) {
+BufferAttr kaon::getBuffer(Value value) {
   auto result = dyn_cast<OpResult>(value);
   auto buffers = result ? result.getOwner()->getAttrOfType<ArrayAttr>(
                               KaonDialect::getBuffersAttrName())

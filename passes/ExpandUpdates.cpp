@@ -82,15 +82,7 @@ private:
   }
 
   Value convert(Value matrix, Type element) {
-    auto type = getMatrixType(matrix);
-    if (type.getElementType() == element) {
-      return matrix;
-    }
-    auto result = RankedTensorType::get(type.getShape(), element);
-    if (element.getIntOrFloatBitWidth() > type.getElementTypeBitWidth()) {
-      return arith::ExtFOp::create(*this, result, matrix);
-    }
-    return arith::TruncFOp::create(*this, result, matrix);
+    return createConversion(*this, getLoc(), matrix, element);
   }
 
   Value reduce(ReduceKind kind, Value matrix, Along along) {

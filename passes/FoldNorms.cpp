@@ -53,15 +53,8 @@ private:
   Value fill(double number, Value like) {
     return createFill(*this, getLoc(), number, getMatrixType(like));
   }
-  Value convert(Value matrix, FloatType element) {
-    auto type = getMatrixType(matrix);
-    Type result = type.clone(element);
-    if (type == result) {
-      return matrix;
-    }
-    return element.getWidth() > type.getElementTypeBitWidth()
-               ? arith::ExtFOp::create(*this, result, matrix).getResult()
-               : arith::TruncFOp::create(*this, result, matrix).getResult();
+  Value convert(Value matrix, Type element) {
+    return createConversion(*this, getLoc(), matrix, element);
   }
   Value compare(arith::CmpFPredicate predicate, Value matrix, double number) {
     return arith::CmpFOp::create(*this, predicate, matrix,
@@ -108,7 +101,7 @@ Value NormFolder::computeRescue(Value number) {
 /// The matrix in half precision, times `rescue`. It is in memory without, where
 /// it stays if that is one: see findKeptArgument.
 Value NormFolder::computeRescued(Value rescue) {
-  auto half = cast<FloatType>(getMatrixType(scaled.rounded).getElementType());
+  Type half = getMatrixType(scaled.rounded).getElementType();
   Value stored = MaterializeOp::create(*this, convert(scaled.matrix, half));
   Value wide = convert(scaled.matrix, getF64Type());
   Value factors = BroadcastOp::create(*this, wide.getType(), rescue);
@@ -161,14 +154,6 @@ static bool isMeasuredOn(Value number, Value matrix) {
     }
   }
   return false;
-}
-
-/// The single element that a matrix repeats, or null.
-static Value getRepeated(Value matrix) {
-  auto broadcast = matrix.getDefiningOp<BroadcastOp>();
-  bool isSingle =
-      broadcast && broadcast.getInput().getType().getNumElements() == 1;
-  return isSingle ? broadcast.getInput() : Value();
 }
 
 /// Matches `matrix * number` and `matrix / number` of f32, or in f64 of a

@@ -45,6 +45,19 @@ Value createFill(OpBuilder &builder, Location loc, double value,
                                    DenseElementsAttr::get(type, element));
 }
 
+Value createConversion(OpBuilder &builder, Location loc, Value matrix,
+                       Type element) {
+  RankedTensorType type = getMatrixType(matrix);
+  if (type.getElementType() == element) {
+    return matrix;
+  }
+  Type result = type.clone(element);
+  if (element.getIntOrFloatBitWidth() > type.getElementTypeBitWidth()) {
+    return arith::ExtFOp::create(builder, loc, result, matrix);
+  }
+  return arith::TruncFOp::create(builder, loc, result, matrix);
+}
+
 std::optional<double> getSplatConstant(Value matrix) {
   DenseFPElementsAttr elements;
   if (getMatrixType(matrix) && matchPattern(matrix, m_Constant(&elements)) &&
@@ -62,11 +75,14 @@ bool isSplat(Value matrix) {
   return getSplatConstant(matrix) || matrix.getDefiningOp<tensor::SplatOp>();
 }
 
-bool isUniform(Value matrix) {
+Value getRepeated(Value matrix) {
   auto broadcast = matrix.getDefiningOp<BroadcastOp>();
-  return isSplat(matrix) ||
-         (broadcast && broadcast.getInput().getType().getNumElements() == 1);
+  bool isSingle =
+      broadcast && broadcast.getInput().getType().getNumElements() == 1;
+  return isSingle ? broadcast.getInput() : Value();
 }
+
+bool isUniform(Value matrix) { return isSplat(matrix) || getRepeated(matrix); }
 
 Value getSplatScalar(OpBuilder &builder, Value matrix) {
   if (std::optional<double> number = getSplatConstant(matrix)) {

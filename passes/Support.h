@@ -36,6 +36,11 @@ mlir::Value createSplat(mlir::OpBuilder &builder, mlir::Location loc,
 mlir::Value createFill(mlir::OpBuilder &builder, mlir::Location loc,
                        double value, mlir::RankedTensorType type);
 
+/// A matrix with its elements widened or rounded to another type; the matrix
+/// itself if they have that type.
+mlir::Value createConversion(mlir::OpBuilder &builder, mlir::Location loc,
+                             mlir::Value matrix, mlir::Type element);
+
 /// If every element of a matrix is one host scalar, that scalar as `f64`, whose
 /// rounding to the element type is the element; null otherwise. May create a
 /// constant or an extension at the builder's insertion point.
@@ -43,6 +48,9 @@ mlir::Value getSplatScalar(mlir::OpBuilder &builder, mlir::Value matrix);
 
 /// Whether every element of a matrix is one host scalar.
 bool isSplat(mlir::Value matrix);
+
+/// The single element on the device that a matrix repeats, or null.
+mlir::Value getRepeated(mlir::Value matrix);
 
 /// Whether all elements of a matrix are equal: one host scalar, or one device
 /// scalar repeated.

@@ -26,13 +26,13 @@ static constexpr int64_t grainFlops = int64_t(1) << 20;
 static constexpr int64_t grainColumns = 64;
 
 /// Items that one thread takes at a time, given the work of all.
-static int64_t chooseGrain(const LaunchPlan &plan, const Work &work) {
+static int64_t chooseGrain(const LaunchPlan &plan) {
   auto enough = [&](int64_t amount, int64_t wanted) {
     return amount == 0 ? plan.items
                        : std::max<int64_t>(1, wanted * plan.items / amount);
   };
-  int64_t grain =
-      std::min(enough(work.bytes, grainBytes), enough(work.flops, grainFlops));
+  int64_t grain = std::min(enough(plan.work.bytes, grainBytes),
+                           enough(plan.work.flops, grainFlops));
   if (plan.kernel.schedule == runtime::Schedule::Columns) {
     return llvm::alignTo(grain, grainColumns);
   }
@@ -143,14 +143,14 @@ static FailureOr<LaunchPlan> plan(TransposeOp op) {
   return plan;
 }
 
-FailureOr<LaunchPlan> cpu::planLaunch(Operation *op, const Work &work) {
+FailureOr<LaunchPlan> cpu::planLaunch(Operation *op, int64_t flops) {
   FailureOr<LaunchPlan> planned =
       llvm::TypeSwitch<Operation *, FailureOr<LaunchPlan>>(op)
           .Case<LaunchOp, PackOp, MatmulOp, TransposeOp>(
               [](auto typed) { return plan(typed); });
   if (succeeded(planned)) {
-    planned->grain = chooseGrain(*planned, work);
-    planned->bytes = work.bytes;
+    planned->work = {flops, getMovedBytes(op)};
+    planned->grain = chooseGrain(*planned);
   }
   return planned;
 }

@@ -22,9 +22,8 @@ static constexpr int64_t groupSize = 8;
 /// Shared memory that one reduction of a block takes (Reduce.cuh).
 static constexpr int64_t reductionBytes = 256;
 
-/// Threads and shared memory of a product by warpgroups: eight warps and one
-/// that copies, three stages and their barriers (WarpgroupProduct.cuh).
-static constexpr int64_t warpgroupThreads = 288;
+/// Shared memory of a product by warpgroups: three stages and their barriers
+/// (WarpgroupProduct.cuh).
 static constexpr int64_t warpgroupSharedBytes = (96 << 10) + 48;
 
 //===----------------------------------------------------------------------===//
@@ -180,13 +179,8 @@ static std::optional<LaunchShape> getShape(LaunchOp op) {
 /// Whether a matrix of a planned module is in the workspace: there it is
 /// aligned and stays where it is.
 static bool isInWorkspace(Value matrix) {
-  auto result = dyn_cast<OpResult>(matrix);
-  auto buffers = result ? result.getOwner()->getAttrOfType<ArrayAttr>(
-                              KaonDialect::getBuffersAttrName())
-                        : ArrayAttr();
-  return buffers &&
-         cast<BufferAttr>(buffers[result.getResultNumber()]).getKind() ==
-             BufferKind::Workspace;
+  BufferAttr buffer = getBuffer(matrix);
+  return buffer && buffer.getKind() == BufferKind::Workspace;
 }
 
 /// Tensor maps are made once, of addresses that do not change. Products of the

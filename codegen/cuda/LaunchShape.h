@@ -1,10 +1,10 @@
 //===-- LaunchShape.h - kernels of a launch and their blocks ----*- C++ -*-===//
 //
 // Which CUDA kernel runs an op of a planned module, and how its blocks are cut.
-// Printing a module's kernels and planning its launches both ask here, so that
-// a plan names just the kernels that exist. What is decided here, and why, is
-// decided nowhere else; the device library's own numbers are repeated, and a
-// unit test compares them with the library.
+// Printing a module's kernels, planning its launches and deciding which of them
+// buckets share all ask here, so that a plan names just the kernels that exist.
+// What is decided here, and why, is decided nowhere else; the device library's
+// own numbers are repeated, and a unit test compares them with the library.
 //
 //===----------------------------------------------------------------------===//
 
@@ -68,6 +68,10 @@ struct LaunchShape {
   /// else.
   bool isInPlace = false;
 };
+
+/// Threads of a product by warpgroups: eight warps, and one that copies
+/// (WarpgroupProduct.cuh).
+inline constexpr int64_t warpgroupThreads = 288;
 
 /// The launch of a `kaon.launch`, a `kaon.matmul` or a `kaon.transpose` of a
 /// module for CUDA; none for a transpose that is a view, and for all other ops.

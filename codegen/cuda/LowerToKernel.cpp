@@ -1,5 +1,6 @@
 //===-- LowerToKernel.cpp - from kernel functions to CUDA constructs ------===//
 
+#include "codegen/cuda/LaunchShape.h"
 #include "codegen/cuda/Passes.h"
 #include "codegen/cuda/Translator.h"
 #include "dialect/Kaon.h"
@@ -26,9 +27,9 @@ struct LaunchBounds {
 };
 } // namespace
 
-static constexpr LaunchBounds defaultBounds = {256, 2};
-static constexpr LaunchBounds transposeBounds = {256, 4};
-static constexpr LaunchBounds warpgroupBounds = {288, 2};
+static constexpr LaunchBounds defaultBounds = {runtime::cudaBlockThreads, 2};
+static constexpr LaunchBounds transposeBounds = {runtime::cudaBlockThreads, 4};
+static constexpr LaunchBounds warpgroupBounds = {warpgroupThreads, 2};
 
 /// A multiprocessor has 128 registers for each of 512 threads. With half as
 /// many, divisions in f64 spill.

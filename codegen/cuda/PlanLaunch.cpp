@@ -34,7 +34,7 @@ static Work getWorkIfKept(Operation *op) {
   return work;
 }
 
-FailureOr<LaunchPlan> cuda::planLaunch(Operation *op) {
+FailureOr<LaunchPlan> cuda::planLaunch(Operation *op, int64_t flops) {
   if (auto product = dyn_cast<MatmulOp>(op)) {
     if (failed(verifyProduct(product))) {
       return failure();
@@ -51,11 +51,7 @@ FailureOr<LaunchPlan> cuda::planLaunch(Operation *op) {
   plan.sizes = shape->sizes;
   plan.items = shape->items;
   plan.grain = shape->grain;
-  plan.bytes = shape->bytes;
+  plan.work = shape->isInPlace ? getWorkIfKept(op) : Work{flops, shape->bytes};
   plan.sharedBytes = shape->sharedBytes;
-  if (shape->isInPlace) {
-    plan.expectedWork = getWorkIfKept(op);
-    plan.bytes = plan.expectedWork->bytes;
-  }
   return plan;
 }

@@ -120,14 +120,19 @@ kaon.program @step {
 
 std::string wholeModule() { return std::string(update) + kernels + "}"; }
 
-/// `wholeModule` with the first `from` replaced by `to`.
-std::string edited(const std::string &from, const std::string &to) {
-  std::string text = wholeModule();
+/// `text` with the first `from` replaced by `to`.
+std::string edited(std::string text, const std::string &from,
+                   const std::string &to) {
   size_t position = text.find(from);
   EXPECT_NE(position, std::string::npos) << from;
   return position == std::string::npos
              ? text
              : text.replace(position, from.size(), to);
+}
+
+/// `wholeModule` with the first `from` replaced by `to`.
+std::string edited(const std::string &from, const std::string &to) {
+  return edited(wholeModule(), from, to);
 }
 
 /// A module whose update computes `%x` by `body` and hands it to a kernel.
@@ -297,12 +302,7 @@ kaon.program @step {
 
 /// The error of `cudaUpdate` with the first `from` replaced by `to`.
 std::string cudaError(const std::string &from, const std::string &to) {
-  std::string text = cudaUpdate;
-  size_t position = text.find(from);
-  EXPECT_NE(position, std::string::npos) << from;
-  return position == std::string::npos
-             ? ""
-             : build(text.replace(position, from.size(), to)).error;
+  return build(edited(cudaUpdate, from, to)).error;
 }
 
 } // namespace
@@ -357,9 +357,7 @@ TEST(PlanBuilderTest, BuildsTheWholePlanForCuda) {
 TEST(PlanBuilderTest, BuildsGroupsForCuda) {
   std::string text = cudaUpdate;
   auto replace = [&](const std::string &from, const std::string &to) {
-    size_t position = text.find(from);
-    ASSERT_NE(position, std::string::npos) << from;
-    text.replace(position, from.size(), to);
+    text = edited(text, from, to);
   };
   replace("  kaon.phase 0", R"(  kaon.parameter @muon "b" scalars 0 phase 0
   kaon.parameter @muon "c" scalars 0 phase 0
