@@ -231,16 +231,7 @@ TEST(GeneratedTest, Columns) {
 
 namespace {
 
-using ProductKernel = void (*)(const device::ProductList, const double *);
-
-void runProducts(ProductKernel kernel, const ProductTables &tables,
-                 const shim::Schedule &schedule) {
-  constexpr size_t sharedBytes = 48 << 10;
-  device::ProductList list = tables.list();
-  const double *scalars = tables.scalars.data();
-  shim::launch({tables.tiles, device::productThreads, sharedBytes}, schedule,
-               [=] { kernel(list, scalars); });
-}
+constexpr ProductLaunch productLaunch = {device::productThreads, 48 << 10};
 
 /// `symmetrize`: A equals its transpose.
 void expectSymmetricProducts(ProductKernel kernel, bool addend,
@@ -257,7 +248,7 @@ void expectSymmetricProducts(ProductKernel kernel, bool addend,
         });
       }
     }
-    runProducts(kernel, makeTables(products), schedule);
+    launchProducts(productLaunch, kernel, makeTables(products), schedule);
     EXPECT_EQ(countWrong(products), 0u) << schedule.str();
   }
 }
@@ -301,8 +292,8 @@ TEST(GeneratedTest, ProductIntoTheParameter) {
       scalars.push_back(product.scalars());
       scalars.back().insert(scalars.back().end(), {step, keep});
     }
-    runProducts(generated::apply::matmul_bf16_add_apply,
-                makeTables(table, scalars, false), schedule);
+    launchProducts(productLaunch, generated::apply::matmul_bf16_add_apply,
+                   makeTables(table, scalars, false), schedule);
     for (size_t i = 0; i < expected.size(); ++i) {
       EXPECT_TRUE(sameBits(parameters[i].values(), expected[i]))
           << schedule.str();

@@ -43,13 +43,15 @@ using namespace kaon;
 using kaon::device::bf16;
 using kaon::device::ProductList;
 using kaon::test::Form;
+using kaon::test::ProductKernel;
 using kaon::test::Shape;
 
 namespace {
 
-constexpr size_t productSharedBytes = 48 << 10;
+constexpr test::ProductLaunch productLaunch = {256, 48 << 10};
 
-/// The symmetric products of a copy of the library, of short and of tall X.
+/// Products of a copy of the library: symmetric ones, of short and of tall X,
+/// and one with an addend.
 #define KAON_PRODUCTS_OF(name)                                                 \
   struct name {                                                                \
     template <device_##name::Contiguous contiguous>                            \
@@ -57,7 +59,8 @@ constexpr size_t productSharedBytes = 48 << 10;
       using namespace kaon::device_##name;                                     \
       using Loop = TileProduct<bf16, contiguous, contiguous>;                  \
       using Epilogue = StoreTile<bf16, true, Addend::none, Diagonal::none>;    \
-      static_assert(gemmSharedBytes<Loop, Epilogue> == productSharedBytes);    \
+      static_assert(gemmSharedBytes<Loop, Epilogue> ==                         \
+                    productLaunch.sharedBytes);                                \
       runGemm<Loop, Epilogue>(list, scalars);                                  \
     }                                                                          \
     static void shortX(ProductList list, const double *scalars) {              \
@@ -65,6 +68,12 @@ constexpr size_t productSharedBytes = 48 << 10;
     }                                                                          \
     static void tallX(ProductList list, const double *scalars) {               \
       run<device_##name::Contiguous::extent>(list, scalars);                   \
+    }                                                                          \
+    static void withAddend(ProductList list, const double *scalars) {          \
+      using namespace kaon::device_##name;                                     \
+      using Loop = TileProduct<bf16, Contiguous::depth, Contiguous::depth>;    \
+      using Epilogue = StoreTile<bf16, false, Addend::matrix, Diagonal::none>; \
+      runGemm<Loop, Epilogue>(list, scalars);                                  \
     }                                                                          \
   }
 
@@ -76,6 +85,7 @@ KAON_PRODUCTS_OF(missing_mirror_barrier);
 KAON_PRODUCTS_OF(row_too_many);
 KAON_PRODUCTS_OF(shifted_mirror);
 KAON_PRODUCTS_OF(mirror_not_transposed);
+KAON_PRODUCTS_OF(addend_without_factor);
 
 /// What the tests of products see of a kernel.
 struct Findings {
@@ -83,22 +93,16 @@ struct Findings {
   int races = 0;
 };
 
-using Kernel = void (*)(ProductList, const double *);
-
 /// Runs a kernel on one product with tiles on and off the diagonal.
-Findings runProduct(Kernel kernel, bool tall) {
+Findings runProduct(ProductKernel kernel, bool tall) {
   const Form form = {
       .tallA = tall, .tallB = tall, .sameOperands = true, .symmetric = true};
   Findings findings;
   for (const shim::Schedule &schedule : shim::allSchedules) {
     auto products = test::makeProducts<bf16>({{200, 200, 137}}, form);
     auto tables = test::makeTables(products);
-    ProductList list = tables.list();
-    const double *scalars = tables.scalars.data();
-    findings.races += shim::countRaces([&] {
-      shim::launch({tables.tiles, 256, productSharedBytes}, schedule,
-                   [=] { kernel(list, scalars); });
-    });
+    findings.races += shim::countRaces(
+        [&] { test::launchProducts(productLaunch, kernel, tables, schedule); });
     findings.wrong += test::countWrong(products);
   }
   return findings;
@@ -106,7 +110,7 @@ Findings runProduct(Kernel kernel, bool tall) {
 
 /// A barrier or a wait is missing: results are wrong under some schedule, and
 /// ThreadSanitizer reports a race.
-void expectRace(Kernel kernel) {
+void expectRace(ProductKernel kernel) {
   Findings findings = runProduct(kernel, /*tall=*/false);
   EXPECT_GT(findings.wrong, 0u);
   EXPECT_EQ(findings.races > 0, shim::detectsRaces);
@@ -154,31 +158,18 @@ TEST(MutantTest, RowTooMany) {
 
 namespace {
 
-/// Wrong elements of a product with an addend and a factor, by a copy of the
-/// library.
-#define KAON_COUNT_WRONG_SUMS_OF(name)                                         \
-  size_t countWrongSumsOf_##name() {                                           \
-    using namespace kaon::device_##name;                                       \
-    auto products =                                                            \
-        test::makeProducts<bf16>({{40, 33, 20}}, {.addend = true});            \
-    auto tables = test::makeTables(products);                                  \
-    ProductList list = tables.list();                                          \
-    const double *scalars = tables.scalars.data();                             \
-    using Loop = TileProduct<bf16, Contiguous::depth, Contiguous::depth>;      \
-    using Epilogue = StoreTile<bf16, false, Addend::matrix, Diagonal::none>;   \
-    shim::launch({tables.tiles, 256, productSharedBytes}, {},                  \
-                 [=] { runGemm<Loop, Epilogue>(list, scalars); });             \
-    return test::countWrong(products);                                         \
-  }
-
-KAON_COUNT_WRONG_SUMS_OF(original)
-KAON_COUNT_WRONG_SUMS_OF(addend_without_factor)
+/// Wrong elements of a product with an addend and a factor.
+size_t countWrongSums(ProductKernel kernel) {
+  auto products = test::makeProducts<bf16>({{40, 33, 20}}, {.addend = true});
+  test::launchProducts(productLaunch, kernel, test::makeTables(products), {});
+  return test::countWrong(products);
+}
 
 } // namespace
 
 TEST(MutantTest, AddendWithoutFactor) {
-  EXPECT_EQ(countWrongSumsOf_original(), 0u);
-  EXPECT_GT(countWrongSumsOf_addend_without_factor(), 0u);
+  EXPECT_EQ(countWrongSums(original::withAddend), 0u);
+  EXPECT_GT(countWrongSums(addend_without_factor::withAddend), 0u);
 }
 
 //===----------------------------------------------------------------------===//

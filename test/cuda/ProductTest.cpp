@@ -15,8 +15,6 @@ using namespace kaon::test;
 
 namespace {
 
-using Kernel = void (*)(ProductList, const double *);
-
 /// Every kernel of this file needs the same shared memory.
 constexpr size_t sharedBytes =
     gemmSharedBytes<kernels::OuterLoop<bf16>, kernels::Plain<bf16, true>>;
@@ -24,13 +22,7 @@ static_assert(
     gemmSharedBytes<kernels::ShortLoop<f16>, kernels::Apply<f16, bf16>> ==
     sharedBytes);
 
-void run(Kernel kernel, const ProductTables &tables,
-         const shim::Schedule &schedule) {
-  ProductList list = tables.list();
-  const double *scalars = tables.scalars.data();
-  shim::launch({tables.tiles, productThreads, sharedBytes}, schedule,
-               [=] { kernel(list, scalars); });
-}
+constexpr ProductLaunch byWarps = {productThreads, sharedBytes};
 
 /// Square and ragged shapes: less than a tile, exact tiles, and one more.
 const std::vector<Shape> squareShapes = {
@@ -38,45 +30,33 @@ const std::vector<Shape> squareShapes = {
 const std::vector<Shape> unequalShapes = {
     {130, 60, 40}, {7, 129, 9}, {128, 128, 32}, {33, 1, 100}};
 
-template <typename T>
-void expectExact(Kernel kernel, const std::vector<Shape> &shapes,
-                 const Form &form) {
-  for (const shim::Schedule &schedule : shim::schedules) {
-    auto products = makeProducts<T>(shapes, form);
-    run(kernel, makeTables(products), schedule);
-    EXPECT_EQ(countWrong(products), 0u) << schedule.str();
-    for (const TestProduct<T> &product : products) {
-      EXPECT_EQ(countWritten(product.d), 0u) << "padding was written";
-    }
-  }
-}
-
 constexpr Form outer = {.sameOperands = true};
 constexpr Form outerSymmetric = {.sameOperands = true, .symmetric = true};
 
 } // namespace
 
 TEST(ProductTest, OuterDense) {
-  expectExact<bf16>(outer_dense_bf16, squareShapes, outer);
-  expectExact<bf16>(outer_dense_bf16, unequalShapes, {});
+  expectExact<bf16>(byWarps, outer_dense_bf16, squareShapes, outer);
+  expectExact<bf16>(byWarps, outer_dense_bf16, unequalShapes, {});
 }
 
 TEST(ProductTest, OuterSymmetric) {
-  expectExact<bf16>(outer_symmetric_bf16, squareShapes, outerSymmetric);
+  expectExact<bf16>(byWarps, outer_symmetric_bf16, squareShapes,
+                    outerSymmetric);
 }
 
 TEST(ProductTest, SymmetricWithAddend) {
-  expectExact<f16>(outer_symmetric_add_f16, squareShapes,
+  expectExact<f16>(byWarps, outer_symmetric_add_f16, squareShapes,
                    {.sameOperands = true, .symmetric = true, .addend = true});
 }
 
 TEST(ProductTest, SymmetricWithDiagonal) {
-  expectExact<f16>(outer_symmetric_diagonal_f16, squareShapes,
+  expectExact<f16>(byWarps, outer_symmetric_diagonal_f16, squareShapes,
                    {.sameOperands = true, .symmetric = true, .diagonal = true});
 }
 
 TEST(ProductTest, SymmetricWithAddendAndDiagonal) {
-  expectExact<bf16>(outer_symmetric_add_diagonal_bf16, squareShapes,
+  expectExact<bf16>(byWarps, outer_symmetric_add_diagonal_bf16, squareShapes,
                     {.sameOperands = true,
                      .symmetric = true,
                      .addend = true,
@@ -84,15 +64,15 @@ TEST(ProductTest, SymmetricWithAddendAndDiagonal) {
 }
 
 TEST(ProductTest, ShortWithAddend) {
-  expectExact<bf16>(short_add_bf16, unequalShapes,
+  expectExact<bf16>(byWarps, short_add_bf16, unequalShapes,
                     {.tallB = true, .addend = true});
 }
 
 TEST(ProductTest, TallDenseAndSymmetric) {
-  expectExact<bf16>(tall_dense_bf16, unequalShapes,
+  expectExact<bf16>(byWarps, tall_dense_bf16, unequalShapes,
                     {.tallA = true, .tallB = true});
   expectExact<bf16>(
-      tall_symmetric_bf16, squareShapes,
+      byWarps, tall_symmetric_bf16, squareShapes,
       {.tallA = true, .tallB = true, .sameOperands = true, .symmetric = true});
 }
 
@@ -101,8 +81,8 @@ TEST(ProductTest, SymmetricEqualsDenseBitByBit) {
   const std::vector<Shape> shapes = {{300, 300, 50}};
   auto symmetric = makeProducts<bf16>(shapes, outerSymmetric);
   auto dense = makeProducts<bf16>(shapes, outer);
-  run(outer_symmetric_bf16, makeTables(symmetric), {});
-  run(outer_dense_bf16, makeTables(dense), {});
+  runProducts(byWarps, outer_symmetric_bf16, symmetric, makeTables(symmetric));
+  runProducts(byWarps, outer_dense_bf16, dense, makeTables(dense));
   EXPECT_TRUE(sameBits(symmetric[0].d.data.values(), dense[0].d.data.values()));
   const TestMatrix<bf16> &d = symmetric[0].d;
   d.forEach([&](int row, int column, bf16 value) {
@@ -111,17 +91,7 @@ TEST(ProductTest, SymmetricEqualsDenseBitByBit) {
 }
 
 TEST(ProductTest, BatchEqualsGroup) {
-  const std::vector<Shape> shapes(3, Shape{140, 140, 24});
-  auto batch = makeProducts<bf16>(shapes, outerSymmetric);
-  auto group = makeProducts<bf16>(shapes, outerSymmetric);
-  ProductTables tables = makeTables(batch, /*batched=*/true);
-  EXPECT_EQ(tables.tilesPerProduct, 3u);
-  run(outer_symmetric_bf16, tables, {});
-  run(outer_symmetric_bf16, makeTables(group), {});
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    EXPECT_TRUE(sameBits(batch[i].d.data.values(), group[i].d.data.values()));
-  }
-  EXPECT_EQ(countWrong(batch), 0u);
+  expectBatchEqualsGroup<bf16>(byWarps, outer_symmetric_bf16, /*k=*/24);
 }
 
 TEST(ProductTest, KeepsTheBoundForAnyOrderOfSummation) {
@@ -129,7 +99,7 @@ TEST(ProductTest, KeepsTheBoundForAnyOrderOfSummation) {
   // sum of the terms' magnitudes, and one rounding to 8 significant bits.
   auto products =
       makeProducts<bf16>({{65, 97, 200}}, {.tallB = true, .addend = true});
-  run(short_add_bf16, makeTables(products), {});
+  runProducts(byWarps, short_add_bf16, products, makeTables(products));
   const TestProduct<bf16> &product = products[0];
   product.d.forEach([&](int row, int column, bf16 value) {
     double exact, magnitude;
@@ -145,27 +115,13 @@ TEST(ProductTest, NoFactorIsOne) {
   products[0].factor[0] = 1;
   Product withoutFactor = products[0].product();
   withoutFactor.factor = nullptr;
-  run(outer_dense_bf16,
-      makeTables({withoutFactor}, {products[0].scalars()}, false), {});
+  launchProducts(byWarps, outer_dense_bf16,
+                 makeTables({withoutFactor}, {products[0].scalars()}, false),
+                 {});
   EXPECT_EQ(countWrong(products), 0u);
 }
 
-namespace {
-
-/// The parameter after the last product of an iteration.
-template <typename T, typename Parameter> void expectApplied(Kernel kernel) {
-  for (const shim::Schedule &schedule : shim::schedules) {
-    auto products =
-        makeProducts<T>(unequalShapes, {.tallB = true, .addend = true});
-    AppliedProducts<T, Parameter> applied(products);
-    run(kernel, applied.tables(), schedule);
-    EXPECT_EQ(applied.countWrong(), 0u) << schedule.str();
-  }
-}
-
-} // namespace
-
 TEST(ProductTest, AppliesTheLastProductToTheParameter) {
-  expectApplied<bf16, float>(short_apply_bf16_f32);
-  expectApplied<f16, bf16>(short_apply_f16_bf16);
+  expectApplied<bf16, float>(byWarps, short_apply_bf16_f32, unequalShapes);
+  expectApplied<f16, bf16>(byWarps, short_apply_f16_bf16, unequalShapes);
 }

@@ -1,7 +1,9 @@
 //===-- TestProducts.h - products with references ---------------*- C++ -*-===//
 //
 // Lists of products with random operands, ragged where the library allows it,
-// and the elements that their results must have, computed by plain loops.
+// and the elements that their results must have, computed by plain loops. What
+// the kernels of every main loop have to do with them is checked by the same
+// functions.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,6 +16,7 @@
 #include "test/cuda/shim/TensorMap.h"
 
 #include <deque>
+#include <optional>
 
 namespace kaon::test {
 
@@ -217,6 +220,19 @@ ProductTables makeTables(const std::deque<TestProduct<T>> &products,
   return makeTables(table, scalars, products.front().form.symmetric, batched);
 }
 
+/// Elements of the results that do not have the expected bits.
+template <typename T>
+size_t countWrong(const std::deque<TestProduct<T>> &products) {
+  size_t wrong = 0;
+  for (const TestProduct<T> &product : products) {
+    product.d.forEach([&](int row, int column, T value) {
+      T expected = device::narrow<T>(product.expected(row, column));
+      wrong += value.bits != expected.bits;
+    });
+  }
+  return wrong;
+}
+
 /// Elements of a matrix's padding, which starts as NaN, that were written.
 template <typename T> size_t countWritten(const TestMatrix<T> &matrix) {
   size_t written = 0;
@@ -279,12 +295,6 @@ private:
   std::vector<std::vector<Parameter>> before;
 };
 
-/// The tables of a launch whose main loop takes tensor maps.
-struct MappedTables {
-  ProductTables tables;
-  DeviceArray<device::TensorMap> maps;
-};
-
 /// Writes the map of an operand whose boxes are those of WarpgroupProduct.
 template <typename T>
 void mapOperand(device::TensorMap &map, const TestMatrix<T> &matrix) {
@@ -300,34 +310,103 @@ void mapOperand(device::TensorMap &map, const TestMatrix<T> &matrix) {
   shim::writeTensorMap(&map, content);
 }
 
-/// Puts maps in the place of the operands of `products`.
+/// Puts maps, which it returns, in the place of the operands of `products`.
 template <typename T>
-MappedTables mapOperands(const std::deque<TestProduct<T>> &products,
-                         ProductTables tables) {
-  MappedTables mapped = {std::move(tables),
-                         DeviceArray<device::TensorMap>(2 * products.size())};
+DeviceArray<device::TensorMap>
+mapOperands(const std::deque<TestProduct<T>> &products,
+            const ProductTables &tables) {
+  DeviceArray<device::TensorMap> maps(2 * products.size());
   for (size_t i = 0; i < products.size(); ++i) {
     const TestProduct<T> &product = products[i];
-    device::TensorMap *maps = &mapped.maps[2 * i];
-    mapOperand(maps[0], product.a);
-    mapOperand(maps[1], product.form.sameOperands ? product.a : product.b);
-    mapped.tables.products[i].a = maps;
-    mapped.tables.products[i].b = maps + 1;
+    device::Product &entry = tables.products[i];
+    mapOperand(maps[2 * i], product.a);
+    mapOperand(maps[2 * i + 1],
+               product.form.sameOperands ? product.a : product.b);
+    entry.a = &maps[2 * i];
+    entry.b = &maps[2 * i + 1];
   }
-  return mapped;
+  return maps;
 }
 
-/// Elements of the results that do not have the expected bits.
+//===----------------------------------------------------------------------===//
+// What every main loop has to do
+//===----------------------------------------------------------------------===//
+
+using ProductKernel = void (*)(device::ProductList, const double *);
+
+/// How kernels are launched; `takesMaps`: their operands are tensor maps.
+struct ProductLaunch {
+  uint32_t threads;
+  size_t sharedBytes;
+  bool takesMaps = false;
+};
+
+/// Runs a kernel on tables as they are.
+inline void launchProducts(const ProductLaunch &launch, ProductKernel kernel,
+                           const ProductTables &tables,
+                           const shim::Schedule &schedule) {
+  device::ProductList list = tables.list();
+  const double *scalars = tables.scalars.data();
+  shim::launch({tables.tiles, launch.threads, launch.sharedBytes}, schedule,
+               [=] { kernel(list, scalars); });
+}
+
+/// The same on the tables of `products`, with maps if the kernel takes them.
 template <typename T>
-size_t countWrong(const std::deque<TestProduct<T>> &products) {
-  size_t wrong = 0;
-  for (const TestProduct<T> &product : products) {
-    product.d.forEach([&](int row, int column, T value) {
-      T expected = device::narrow<T>(product.expected(row, column));
-      wrong += value.bits != expected.bits;
-    });
+void runProducts(const ProductLaunch &launch, ProductKernel kernel,
+                 const std::deque<TestProduct<T>> &products,
+                 const ProductTables &tables,
+                 const shim::Schedule &schedule = {}) {
+  std::optional<DeviceArray<device::TensorMap>> maps;
+  if (launch.takesMaps) {
+    maps.emplace(mapOperands(products, tables));
   }
-  return wrong;
+  launchProducts(launch, kernel, tables, schedule);
+}
+
+/// All elements have the expected bits, and no padding is written.
+template <typename T>
+void expectExact(const ProductLaunch &launch, ProductKernel kernel,
+                 const std::vector<Shape> &shapes, const Form &form) {
+  for (const shim::Schedule &schedule : shim::schedules) {
+    auto products = makeProducts<T>(shapes, form);
+    runProducts(launch, kernel, products, makeTables(products), schedule);
+    EXPECT_EQ(countWrong(products), 0u) << schedule.str();
+    for (const TestProduct<T> &product : products) {
+      EXPECT_EQ(countWritten(product.d), 0u) << "padding was written";
+    }
+  }
+}
+
+/// Symmetric products that are searched for have the bits of those that have
+/// equally many tiles.
+template <typename T>
+void expectBatchEqualsGroup(const ProductLaunch &launch, ProductKernel kernel,
+                            int k) {
+  const std::vector<Shape> shapes(3, Shape{140, 140, k});
+  const Form form = {.sameOperands = true, .symmetric = true};
+  auto batch = makeProducts<T>(shapes, form);
+  auto group = makeProducts<T>(shapes, form);
+  ProductTables tables = makeTables(batch, /*batched=*/true);
+  EXPECT_EQ(tables.tilesPerProduct, 3u);
+  runProducts(launch, kernel, batch, tables);
+  runProducts(launch, kernel, group, makeTables(group));
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    EXPECT_TRUE(sameBits(batch[i].d.data.values(), group[i].d.data.values()));
+  }
+  EXPECT_EQ(countWrong(batch), 0u);
+}
+
+/// The parameter after the last product of an iteration.
+template <typename T, typename Parameter>
+void expectApplied(const ProductLaunch &launch, ProductKernel kernel,
+                   const std::vector<Shape> &shapes) {
+  for (const shim::Schedule &schedule : shim::schedules) {
+    auto products = makeProducts<T>(shapes, {.tallB = true, .addend = true});
+    AppliedProducts<T, Parameter> applied(products);
+    runProducts(launch, kernel, products, applied.tables(), schedule);
+    EXPECT_EQ(applied.countWrong(), 0u) << schedule.str();
+  }
 }
 
 } // namespace kaon::test

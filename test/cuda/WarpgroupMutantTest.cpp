@@ -33,6 +33,7 @@ using namespace kaon;
 using kaon::device::bf16;
 using kaon::device::ProductList;
 using kaon::test::Form;
+using kaon::test::ProductKernel;
 
 namespace {
 
@@ -77,7 +78,8 @@ KAON_RING_OF(swapped_coordinates);
 KAON_RING_OF(one_box_for_all);
 
 using Loop = original_ring::Loop<device::Contiguous::depth>;
-constexpr size_t sharedBytes = device::gemmSharedBytes<Loop, Epilogue>;
+constexpr test::ProductLaunch ringLaunch = {
+    Loop::threads, device::gemmSharedBytes<Loop, Epilogue>};
 
 /// What the tests see of a kernel: wrong elements, races, and launches that
 /// broke a rule, with the last one's message.
@@ -87,24 +89,20 @@ struct Findings {
   std::string fault;
 };
 
-using Kernel = void (*)(ProductList, const double *);
-
 /// Runs a kernel on one product with tiles on and off the diagonal, whose last
 /// step along k reads the stage that the epilogue uses first.
-Findings run(Kernel kernel, bool tall,
+Findings run(ProductKernel kernel, bool tall,
              std::span<const shim::Schedule> schedules = shim::schedules) {
   const Form form = {
       .tallA = tall, .tallB = tall, .sameOperands = true, .symmetric = true};
   Findings findings;
   for (const shim::Schedule &schedule : schedules) {
     auto products = test::makeProducts<bf16>({{140, 140, 230}}, form);
-    auto mapped = test::mapOperands(products, test::makeTables(products));
-    ProductList list = mapped.tables.list();
-    const double *scalars = mapped.tables.scalars.data();
+    auto tables = test::makeTables(products);
+    auto maps = test::mapOperands(products, tables);
     findings.races += shim::countRaces([&] {
       try {
-        shim::launch({mapped.tables.tiles, Loop::threads, sharedBytes},
-                     schedule, [=] { kernel(list, scalars); });
+        test::launchProducts(ringLaunch, kernel, tables, schedule);
       } catch (const shim::Fault &fault) {
         ++findings.faults;
         findings.fault = fault.what();
@@ -116,7 +114,7 @@ Findings run(Kernel kernel, bool tall,
 }
 
 /// Every launch breaks the rule.
-void expectFault(Kernel kernel, const char *message) {
+void expectFault(ProductKernel kernel, const char *message) {
   Findings findings = run(kernel, /*tall=*/false);
   EXPECT_EQ(findings.faults, static_cast<int>(shim::schedules.size()));
   EXPECT_NE(findings.fault.find(message), std::string::npos) << findings.fault;
@@ -124,7 +122,7 @@ void expectFault(Kernel kernel, const char *message) {
 
 /// Something is not kept apart: some schedule gives wrong results or breaks a
 /// rule, and ThreadSanitizer reports a race.
-void expectRace(Kernel kernel) {
+void expectRace(ProductKernel kernel) {
   Findings findings = run(kernel, /*tall=*/false, shim::allSchedules);
   EXPECT_GT(findings.wrong, 0u);
   EXPECT_EQ(findings.races > 0, shim::detectsRaces);
@@ -132,12 +130,12 @@ void expectRace(Kernel kernel) {
 
 /// Something happens too early, which some schedule shows. It need not be a
 /// race between threads: what the background does with a stage comes later.
-void expectTooEarly(Kernel kernel) {
+void expectTooEarly(ProductKernel kernel) {
   EXPECT_GT(run(kernel, /*tall=*/false, shim::allSchedules).wrong, 0u);
 }
 
 /// Nothing is broken, but the results are wrong.
-void expectWrong(Kernel kernel, bool tall) {
+void expectWrong(ProductKernel kernel, bool tall) {
   Findings findings = run(kernel, tall);
   EXPECT_GT(findings.wrong, 0u);
   EXPECT_EQ(findings.faults, 0) << findings.fault;
