@@ -22,7 +22,7 @@ from kaon.explain import (
     quantity,
 )
 from kaon.extension import extension
-from kaon.target import DEFAULT_PRODUCT_DTYPE, PRODUCT_DTYPES
+from kaon.target import DEFAULT_PRODUCT_DTYPE, PRODUCT_DTYPES, product_type
 
 _DTYPES = ("f64", "f32", "bf16", "f16")
 _ON_THE_CPU = "on the CPU products are of f32 (f64 for f64 parameters)"
@@ -122,7 +122,7 @@ def _gpu_target(options: argparse.Namespace) -> CudaTarget:
         raise ExplainError(f"--arch expects a GPU such as sm_80, sm_90a or sm_100a, but got {options.arch!r}")
     if "f64" in (options.dtype, options.grad_dtype):
         raise ExplainError("--arch expects matrices of f32, bf16 or f16 for a GPU, but got f64")
-    return CudaTarget.of_arch(options.arch, PRODUCT_DTYPES[options.product_dtype or DEFAULT_PRODUCT_DTYPE])
+    return CudaTarget.of_arch(options.arch, product_type(options.product_dtype))
 
 
 def _compile(options: argparse.Namespace) -> None:

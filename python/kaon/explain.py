@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kaon import driver, knobs
 from kaon.cache import open_cache
 from kaon.cuda_target import CudaTarget
-from kaon.target import finite_checks, product_dtypes, rounds
+from kaon.target import finite_checks, launch_counts, product_dtypes, rounds
 
 if TYPE_CHECKING:
     from kaon.compiler.update import Update
@@ -194,7 +194,7 @@ def describe_plan(plan: Mapping[str, Any]) -> Iterator[str]:
         if same != residue:
             yield f"{when}: as {same}"
             continue
-        yield f"{when}: {_launches(sum(map(_count_launches, groups)))}"
+        yield f"{when}: {_launches(sum(rounds(group) * len(group['launches']) for group in groups))}"
         for group in groups:
             yield from _describe_group(plan, group)
 
@@ -205,17 +205,11 @@ def _describe_group(plan: Mapping[str, Any], group: Mapping[str, Any]) -> Iterat
     if len(sequences) > 1:
         apart = sum(len(sequence["launches"]) for sequence in sequences)
         yield f"  {len(sequences)} buckets in lock-step: {_launches(len(group['launches']))} instead of {apart}"
-        for parts in group["launches"]:
-            first = sequences[parts[0]["bucket"]]["launches"][parts[0]["launch"]]
+        for parts, (kernel, _) in zip(group["launches"], launch_counts(plan, group), strict=True):
             names = ", ".join(sequences[part["bucket"]]["name"] for part in parts)
-            yield f"    {plan['kernels'][first['kernel']]['name']}: {names}"
+            yield f"    {plan['kernels'][kernel]['name']}: {names}"
     for sequence in sequences:
         yield from _describe_sequence(plan, sequence)
-
-
-def _count_launches(group: Mapping[str, Any]) -> int:
-    """Launches of a group in one step."""
-    return rounds(group) * len(group["launches"])
 
 
 def _launches(count: int) -> str:

@@ -65,18 +65,16 @@ def _byte_count(text: str) -> int:
     return int(digits) * _UNITS[unit]
 
 
-def _target(text: str) -> str:
-    lowered = text.strip().lower()
-    if lowered not in TARGETS:
-        raise ValueError(f"one of {', '.join(TARGETS)}")
-    return lowered
+def _one_of(names: tuple[str, ...]) -> Callable[[str], str]:
+    """What reads one of `names`, in letters of either case."""
 
+    def parse(text: str) -> str:
+        lowered = text.strip().lower()
+        if lowered not in names:
+            raise ValueError(f"one of {', '.join(names)}")
+        return lowered
 
-def _main_loop(text: str) -> str:
-    lowered = text.strip().lower()
-    if lowered not in MAIN_LOOPS:
-        raise ValueError(f"one of {', '.join(MAIN_LOOPS)}")
-    return lowered
+    return parse
 
 
 def _path(text: str) -> Path:
@@ -237,7 +235,7 @@ class Runtime(KnobGroup):
     torch_threads = Knob("KAON_TORCH_THREADS", _flag, True, "off: steps run on threads of their own, not on torch's")
     target = Knob[str | None](
         "KAON_TARGET",
-        _target,
+        _one_of(TARGETS),
         None,
         "cpu or cuda: run programs there (default: where the parameters are); cuda on the CPU needs a fake driver",
     )
@@ -257,7 +255,7 @@ class Cuda(KnobGroup):
     )
     main_loop = Knob(
         "KAON_MAIN_LOOP",
-        _main_loop,
+        _one_of(MAIN_LOOPS),
         "mma",
         "main loop of matrix products: mma, or wgmma, which only sm_90a has and which no GPU has run yet",
     )

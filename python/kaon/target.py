@@ -7,7 +7,7 @@ of a lowered program into something that steps.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -31,10 +31,32 @@ DEFAULT_PRODUCT_DTYPE = "bfloat16"
 
 _DTYPES = {"float64": "f64", "float32": "f32", **PRODUCT_DTYPES}
 
+ELEMENT_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
+
+
+def product_type(name: str | None) -> str:
+    """The compiler's name of what products on a GPU are of: ``name`` out of :data:`PRODUCT_DTYPES`, or the default."""
+    return PRODUCT_DTYPES[name or DEFAULT_PRODUCT_DTYPE]
+
+
+def buckets(phase: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
+    """The buckets of a phase of a plan (as JSON), in order."""
+    for group in phase:
+        yield from group["buckets"]
+
 
 def rounds(group: Mapping[str, Any]) -> int:
     """How often a step makes each launch of a group of buckets (of a plan as JSON), if all gradients are there."""
     return max(-(-len(bucket["members"]) // bucket["concurrent"]) for bucket in group["buckets"])
+
+
+def launch_counts(plan: Mapping[str, Any], group: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+    """The number of the kernel of each launch of a group of buckets, and how often a step makes the launch if all
+    gradients are there: on the CPU once for each matrix, on a GPU once for all that run together."""
+    for parts in group["launches"]:
+        first = group["buckets"][parts[0]["bucket"]]
+        kernel = plan["sequences"][first["sequence"]]["launches"][parts[0]["launch"]]["kernel"]
+        yield kernel, len(first["members"]) if plan["target"] == "cpu" else rounds(group)
 
 
 def product_dtypes(plan: Mapping[str, Any]) -> tuple[str, ...]:
@@ -180,9 +202,6 @@ class Target(Protocol):
         ...
 
 
-_ELEMENT_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
-
-
 @dataclass(frozen=True)
 class FiniteCheck:
     """What looking for gradients of one type that are not finite takes at every step: on the CPU a launch for each
@@ -198,7 +217,7 @@ def finite_checks(plan: Mapping[str, Any]) -> dict[str, FiniteCheck]:
     sizes: dict[str, list[int]] = {}
     for matrix in plan["parameters"]:
         kind = matrix["gradType"]
-        sizes.setdefault(f"check_finite_{kind}", []).append(matrix["rows"] * matrix["cols"] * _ELEMENT_BYTES[kind])
+        sizes.setdefault(f"check_finite_{kind}", []).append(matrix["rows"] * matrix["cols"] * ELEMENT_BYTES[kind])
     together = plan["target"] == "cuda"
     return {
         name: FiniteCheck(len(taken), 1 if together else len(taken), sum(taken))

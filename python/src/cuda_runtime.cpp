@@ -123,6 +123,16 @@ makeCudaExecutor(const StepPlan &plan, const py::dict &images,
                                         std::move(driver), std::move(options));
 }
 
+/// A number that the backend has, as a property. The answer waits for a step of
+/// another thread, which may wait for the interpreter.
+template <typename Number>
+static auto askBackend(Number (CudaBackend::*question)() const) {
+  return [question](const CudaExecutor &self) {
+    py::gil_scoped_release release;
+    return (self.cuda().*question)();
+  };
+}
+
 static int64_t cudaStep(const CudaExecutor &executor, int64_t count,
                         const py::sequence &parameters,
                         const py::sequence &scalars, bool checkFinite,
@@ -216,21 +226,12 @@ void bindCudaRuntime(py::module_ &m) {
           "For each kernel, how many matrices it was launched on since the "
           "executor was made.")
       .def_property_readonly(
-          "kernel_launches",
-          [](const CudaExecutor &self) {
-            // A step of another thread may wait for the interpreter.
-            py::gil_scoped_release release;
-            return self.cuda().numKernelLaunches();
-          },
+          "kernel_launches", askBackend(&CudaBackend::numKernelLaunches),
           "How many times a kernel of the plan was launched, alone or in a "
           "graph; one launch covers any number of matrices.")
-      .def_property_readonly(
-          "graph_launches",
-          [](const CudaExecutor &self) {
-            py::gil_scoped_release release;
-            return self.cuda().numGraphLaunches();
-          },
-          "How many times a graph was launched.")
+      .def_property_readonly("graph_launches",
+                             askBackend(&CudaBackend::numGraphLaunches),
+                             "How many times a graph was launched.")
       .def(
           "kernels",
           [](const CudaExecutor &self, size_t phase) {
@@ -257,13 +258,9 @@ void bindCudaRuntime(py::module_ &m) {
           "workspace_bytes",
           [](const CudaExecutor &self) { return self->plan().workspaceBytes; },
           "Bytes of workspace on the device.")
-      .def_property_readonly(
-          "table_bytes",
-          [](const CudaExecutor &self) {
-            py::gil_scoped_release release;
-            return self.cuda().tableBytes();
-          },
-          "Bytes of tables on the device.")
+      .def_property_readonly("table_bytes",
+                             askBackend(&CudaBackend::tableBytes),
+                             "Bytes of tables on the device.")
       .def_property_readonly(
           "is_fake",
           [](const CudaExecutor &self) {

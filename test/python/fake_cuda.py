@@ -196,14 +196,19 @@ def own_kernels() -> Iterator[None]:
             fake().set_kernel_directory(usual)
 
 
-def _source_file(text: str) -> Path:
-    """A file with a CUDA text."""
-    source = _store() / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.cu"
+def _source_file(text: str, suffix: str = ".cu") -> Path:
+    """A file with a text."""
+    source = _store() / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}{suffix}"
     if not source.exists():
         with tempfile.NamedTemporaryFile("w", dir=source.parent, delete=False) as file:
             file.write(text)
         Path(file.name).rename(source)
     return source
+
+
+def _inputs(name: str, text: str, library: Path = LIBRARY) -> tuple[str, ...]:
+    """What makes the shim's sources code of the kernel ``name`` of a CUDA text."""
+    return (f"-I{library}", f'-DKAON_KERNEL_TEXT="{_source_file(text)}"', f"-DKAON_KERNEL_NAME={name}")
 
 
 def _build_kernel(name: str, text: str, shim: Path, link: str, folder: str) -> Path:
@@ -212,9 +217,7 @@ def _build_kernel(name: str, text: str, shim: Path, link: str, folder: str) -> P
         name,
         f"{link}{name}\0{text}".encode(),
         (
-            f"-I{LIBRARY}",
-            f'-DKAON_KERNEL_TEXT="{_source_file(text)}"',
-            f"-DKAON_KERNEL_NAME={name}",
+            *_inputs(name, text),
             str(SHIM / "KernelLibrary.cpp"),
             str(shim),
             f"-Wl,-rpath,{folder}",
@@ -238,7 +241,7 @@ def build_counted(name: str, text: str, library: Path = LIBRARY) -> None:
     with _setup:
         shim, directory = _counting_shim(), kernel_directory()
     content = f"{name}\0{_COUNTED_FLAGS}\0{text}".encode() + _digest_of(library)
-    inputs = (f"-I{library}", f'-DKAON_KERNEL_TEXT="{_source_file(text)}"', f"-DKAON_KERNEL_NAME={name}")
+    inputs = _inputs(name, text, library)
     # Linked apart, so that the compiler does not bring ThreadSanitizer's own functions.
     compiled = _build(name, content, ("-c", *_COUNTED_FLAGS, *inputs, str(SHIM / "CountedKernel.cpp")), suffix=".o")
     _link(name, directory, _build(name, content, (str(compiled), str(shim), f"-Wl,-rpath,{shim.parent}")))
@@ -246,11 +249,8 @@ def build_counted(name: str, text: str, library: Path = LIBRARY) -> None:
 
 def build_source(name: str, source: str) -> None:
     """Lets the fake run C++ of a test's own as the kernel ``name``: ``source`` defines what KernelLibrary.h says."""
-    with _setup:
-        directory = _kernel_directory()
-    path = _store() / f"{hashlib.sha256(source.encode()).hexdigest()[:32]}.cpp"
-    path.write_text(source)
-    _link(name, directory, _build(name, source.encode(), (str(path),)))
+    built = _build(name, source.encode(), (str(_source_file(source, ".cpp")),))
+    _link(name, kernel_directory(), built)
 
 
 def _link(name: str, directory: Path, built: Path) -> None:

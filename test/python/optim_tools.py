@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import reference_optimizers as reference
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from kaon.driver import MatrixEntry
 
 # Newton-Schulz with these coefficients takes a single singular value 1 to this one; so does every matrix of rank 1.
 NS5_OF_ONE = 0.696436
@@ -91,6 +94,17 @@ def set_gradients(params: Iterable[Tensor], seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     for parameter in params:
         parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=torch.float64).to(parameter.dtype)
+
+
+def entries_of(
+    make: Callable[[list[nn.Parameter]], Any], shapes: Iterable[Sequence[int]], dtype: torch.dtype = torch.float32
+) -> list[MatrixEntry]:
+    """The matrices that an optimizer's one program steps, where every parameter has a gradient."""
+    params = parameters(shapes, dtype)
+    for parameter in params:
+        parameter.grad = torch.zeros_like(parameter)
+    (program,) = make(params)._build()
+    return list(program.entries)
 
 
 def snapshot(optimizer: torch.optim.Optimizer) -> list[Tensor]:

@@ -29,7 +29,7 @@ from kaon.optim import AdamW, Muon, PeriodicRowwiseMuon
 from kaon.optim.bindings import DECAY_MODES, MOMENTUM_FORMS, NORMALIZATIONS, ROW_SCALES, SCALE_ALIASES
 from kaon.stages import StageFiles
 from nvrtc_tools import find_library
-from optim_tools import parameters
+from optim_tools import entries_of
 
 pytestmark = pytest.mark.skipif(find_library() is None, reason="no NVRTC: the nvidia-cuda-nvrtc wheel is not installed")
 
@@ -99,12 +99,8 @@ class Program:
 @functools.cache
 def program(name: str, dtype: torch.dtype, shared_bytes: int, half: str = "bf16") -> Program:
     """What an optimizer steps all of SHAPES with, in one program."""
-    params = parameters(SHAPES, dtype)
-    for parameter in params:
-        parameter.grad = torch.zeros_like(parameter)
-    (built,) = {**OPTIMIZERS, **OPTIONS}[name](params)._build()
-    target = CudaTarget("any", shared_bytes, half)
-    lowered = driver.lower(driver.emit(built.entries).text, target)
+    entries = entries_of({**OPTIMIZERS, **OPTIONS}[name], SHAPES, dtype)
+    lowered = driver.lower(driver.emit(entries).text, CudaTarget("any", shared_bytes, half))
     kernels = {kernel.name: kernel for kernel in lowered.kernels}
     return Program(json.loads(lowered.plan_json), kernels, dict(lowered.sources))
 
@@ -261,14 +257,10 @@ def test_products_multiply_the_type_of_their_name(arch: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_products_of_warpgroups_compile_for_sm_90a(dtype: torch.dtype) -> None:
-    params = parameters(SHAPES, dtype)
-    for parameter in params:
-        parameter.grad = torch.zeros_like(parameter)
     with knobs.scope():
         knobs.cuda.main_loop = "wgmma"
         target = CudaTarget.of_arch("sm_90a")
-    (built,) = OPTIMIZERS["muon"](params)._build()
-    lowered = driver.lower(driver.emit(built.entries).text, target)
+    lowered = driver.lower(driver.emit(entries_of(OPTIMIZERS["muon"], SHAPES, dtype)).text, target)
     kernels = [kernel for kernel in lowered.kernels if kernel.name.startswith("matmul_wgmma_bf16")]
     assert any("_symmetric" in kernel.name for kernel in kernels)
     compiled = target.compile(kernels, open_cache(), StageFiles("", target.name), driver.Statistics())

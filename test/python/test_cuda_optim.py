@@ -29,9 +29,11 @@ from kaon.cuda_target import CudaTarget
 from kaon.language import coefficients
 from kaon.optim import AdamW, Muon, PeriodicRowwiseMuon
 from kaon.optim.bindings import ROW_SCALES
+from kaon.optim.parameters import PARAMETER_DTYPES
 from optim_tools import (
     assert_bitwise,
     compiled_programs,
+    entries_of,
     parameters,
     relative_error,
     set_gradients,
@@ -178,14 +180,12 @@ def test_long_matrices_iterate_on_the_gram_matrix(half: torch.dtype, whole: int,
     """Six products with the whole matrix, or four where they are of float16 and one restart is enough, where the
     standard form has ten; and an error of the standard form's size."""
     make = functools.partial(Muon, lr=1.0, weight_decay=0.0, adjust_lr_fn="none")
-    params = parameters([(256, 640)])
-    set_gradients(params, 0)
-    (built,) = make(params)._build()
-    target = CudaTarget.of_arch("sm_90a", {torch.bfloat16: "bf16", torch.float16: "f16"}[half])
-    plan = json.loads(driver.lower(driver.emit(built.entries).text, target).plan_json)
+    target = CudaTarget.of_arch("sm_90a", PARAMETER_DTYPES[half])
+    plan = json.loads(driver.lower(driver.emit(entries_of(make, [(256, 640)])).text, target).plan_json)
     launches = [launch["sizes"] for sequence in plan["sequences"] for launch in sequence["launches"]]
     assert sum(len(sizes) == 3 and 640 in sizes for sizes in launches) == whole
 
+    params = parameters([(256, 640)])
     before = params[0].detach().double()
     with fake_gpu():
         train(functools.partial(make, product_dtype=half), params, 1)

@@ -30,7 +30,7 @@ from kaon.cuda_target import CudaTarget
 from kaon.optim import AdamW, Muon, PeriodicRowwiseMuon
 from kaon.optim.bindings import ROW_SCALES
 from language_examples import lion, normuon, own_muon
-from optim_tools import parameters
+from optim_tools import entries_of, parameters
 from random_updates import SHAPES as RANDOM_SHAPES
 from random_updates import RandomUpdate, random_updates
 from test_differential import OPTIONS, matrices
@@ -152,46 +152,39 @@ def lowered_kernels(entries: Sequence[driver.MatrixEntry]) -> Sequence[driver.Ke
     return driver.lower(driver.emit(entries).text, CudaTarget.of_arch("sm_90a")).kernels
 
 
-def entries_of(name: str, shapes: Sequence[tuple[int, int]], dtype: torch.dtype) -> Sequence[driver.MatrixEntry]:
-    params = parameters(shapes, dtype)
-    for parameter in params:
-        parameter.grad = torch.zeros_like(parameter)
-    (built,) = BUNDLED[name](params)._build()
-    entries: Sequence[driver.MatrixEntry] = built.entries
-    return entries
-
-
 def entries_for(update: Any, shapes: Sequence[tuple[int, int]], dtype: str = "f32") -> list[driver.MatrixEntry]:
     return [driver.MatrixEntry(update, rows, cols, dtype, dtype) for rows, cols in shapes]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_elementwise_steps(dtype: torch.dtype) -> None:
-    assert check(entries_of("adamw", SHAPES, dtype)) == {"elementwise"}
+    assert check(entries_of(BUNDLED["adamw"], SHAPES, dtype)) == {"elementwise"}
 
 
 def test_elementwise_steps_of_rows_that_are_apart() -> None:
-    assert check(entries_of("adamw, amsgrad", SHAPES, torch.bfloat16), gap=3) == {"elementwise"}
+    assert check(entries_of(BUNDLED["adamw, amsgrad"], SHAPES, torch.bfloat16), gap=3) == {"elementwise"}
 
 
 def test_row_steps() -> None:
     """Rows for blocks of every size."""
-    entries = entries_of("row steps, frobenius", [*SHAPES, (3, 2100), (2, 9000)], torch.float32)
+    entries = entries_of(BUNDLED["row steps, frobenius"], [*SHAPES, (3, 2100), (2, 9000)], torch.float32)
     assert check(entries, products=False) >= {"rows", "elementwise"}
 
 
 def test_row_steps_of_rows_that_are_apart() -> None:
-    assert "rows" in check(entries_of("row steps, unit", [(33, 17), (5, 300)], torch.float16), gap=1, products=False)
+    assert "rows" in check(
+        entries_of(BUNDLED["row steps, unit"], [(33, 17), (5, 300)], torch.float16), gap=1, products=False
+    )
 
 
 def test_refreshes_that_calibrate() -> None:
-    entries = entries_of("row steps, calibrated", [(40, 24), (24, 40), (1, 70)], torch.bfloat16)
+    entries = entries_of(BUNDLED["row steps, calibrated"], [(40, 24), (24, 40), (1, 70)], torch.bfloat16)
     assert check(entries) >= {"rows", "matmul"}
 
 
 def test_products() -> None:
     """More than one tile along each side, and a part of one; both forms of the iteration; parameters of a column."""
-    entries = entries_of("muon", [(130, 150), (24, 40), (40, 1), (256, 520)], torch.float32)
+    entries = entries_of(BUNDLED["muon"], [(130, 150), (24, 40), (40, 1), (256, 520)], torch.float32)
     assert "matmul" in check(entries)
 
 

@@ -496,7 +496,7 @@ def test_a_description_without_strides_is_not_trusted(ndim: int, has_strides: bo
     assert inputs.uses_exchange
     parameter = nn.Parameter(torch.zeros(4, 6))
     parameter.grad = torch.zeros(4, 6)
-    entry, states = (parameter, {}, None), {parameter: {}}
+    states: dict[Any, Any] = {parameter: {}}
     entry = (parameter, states[parameter], None)
     inputs.accept(inputs.add(1, 0), entry, parameter.grad, True)
     assert inputs.compare([entry], states) == ([] if trusted else [0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -10,11 +11,12 @@ from kaon.compiler.emit import SsaValue
 from kaon.compiler.errors import LanguageError, UpdateNameError
 
 
-class Value:
+class Value(ABC):
     """Base class of compile-time and symbolic values."""
 
+    @abstractmethod
     def describe(self) -> str:
-        raise NotImplementedError
+        """What a message calls the value, with its article."""
 
 
 @dataclass(frozen=True, eq=False)

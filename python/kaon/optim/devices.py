@@ -14,7 +14,7 @@ import torch
 
 from kaon import knobs
 from kaon.extension import DriverError
-from kaon.target import DEFAULT_PRODUCT_DTYPE, PRODUCT_DTYPES
+from kaon.target import PRODUCT_DTYPES, product_type
 
 from .openmp import lend_threads
 
@@ -94,7 +94,7 @@ def target_for(device: torch.device, threads: int | None, product_dtype: str | N
         return CpuTarget(threads)
     from kaon.cuda_target import CudaTarget
 
-    return CudaTarget.of_device(placement_for(device), PRODUCT_DTYPES[product_dtype or DEFAULT_PRODUCT_DTYPE])
+    return CudaTarget.of_device(placement_for(device), product_type(product_dtype))
 
 
 def placement_for(device: torch.device) -> Placement:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kaon.target import PRODUCT_DTYPES, finite_checks, product_dtypes, rounds
+from kaon.target import ELEMENT_BYTES, PRODUCT_DTYPES, buckets, finite_checks, launch_counts, product_dtypes
 
 if TYPE_CHECKING:
     from .program import Program, Record
@@ -236,14 +236,11 @@ def _product_notes(wanted: str | None, products: set[str]) -> list[str]:
     return [f"product_dtype {wanted!r} changes nothing: no update of a parameter on a GPU has a product of matrices"]
 
 
-_ELEMENT_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
-
-
 def _largest_bucket_bytes(plan: dict[str, Any]) -> int:
     """The most parameter bytes that one bucket of any phase holds."""
-    sizes = [matrix["rows"] * matrix["cols"] * _ELEMENT_BYTES[matrix["paramType"]] for matrix in plan["parameters"]]
-    buckets = (bucket for phase in plan["phases"] for group in phase for bucket in group["buckets"])
-    return max((sum(sizes[member] for member in bucket["members"]) for bucket in buckets), default=0)
+    sizes = [matrix["rows"] * matrix["cols"] * ELEMENT_BYTES[matrix["paramType"]] for matrix in plan["parameters"]]
+    members = (bucket["members"] for phase in plan["phases"] for bucket in buckets(phase))
+    return max((sum(sizes[member] for member in together) for together in members), default=0)
 
 
 @dataclass(frozen=True)
@@ -260,7 +257,7 @@ def _matrix_costs(plan: dict[str, Any]) -> list[_MatrixCost]:
     flops = [0.0] * len(kernels)
     moved = [0.0] * len(kernels)
     for phase in plan["phases"]:
-        for bucket in (bucket for group in phase for bucket in group["buckets"]):
+        for bucket in buckets(phase):
             launches = plan["sequences"][bucket["sequence"]]["launches"]
             for member in bucket["members"]:
                 kernels[member].update((names[launch["kernel"]], None) for launch in launches)
@@ -285,7 +282,7 @@ def _kernel_costs(plan: dict[str, Any]) -> list[PlanKernel]:
                 members[kernel].update(bucket["members"])
                 flops[kernel] += launch["flops"] * matrices
                 moved[kernel] += launch["bytes"] * matrices
-        for kernel, number in _launches(plan, group):
+        for kernel, number in launch_counts(plan, group):
             launches[kernel] += number
     period = max(len(plan["phases"]), 1)
     return [
@@ -306,15 +303,6 @@ def _finite_checks(plan: dict[str, Any]) -> list[PlanKernel]:
         PlanKernel(name, "elementwise", check.matrices, check.launches, 0.0, check.bytes)
         for name, check in finite_checks(plan).items()
     ]
-
-
-def _launches(plan: dict[str, Any], group: dict[str, Any]) -> Iterator[tuple[int, int]]:
-    """The kernel of each launch of a group, and how often it occurs: on the CPU once for each matrix, on a GPU once
-    for all that run together."""
-    for parts in group["launches"]:
-        first = group["buckets"][parts[0]["bucket"]]
-        kernel = plan["sequences"][first["sequence"]]["launches"][parts[0]["launch"]]["kernel"]
-        yield kernel, len(first["members"]) if plan["target"] == "cpu" else rounds(group)
 
 
 def _joined(known: PlanKernel | None, other: PlanKernel) -> PlanKernel:

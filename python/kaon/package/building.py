@@ -26,7 +26,7 @@ from kaon.package.machine import CPU_FEATURES, GPU_EXAMPLES, HOST, GpuArchitectu
 from kaon.package.manifest import CPU, CUDA, FileSpec, Manifest, MatrixSpec, UpdateSpec
 from kaon.package.plans import spec_of
 from kaon.package.reading import MANIFEST, PLAN, kernel_file, library_file
-from kaon.target import DEFAULT_PRODUCT_DTYPE, PRODUCT_DTYPES, product_dtypes
+from kaon.target import product_dtypes, product_type
 
 if TYPE_CHECKING:
     from kaon.compiler.update import Update
@@ -346,7 +346,7 @@ def _half(request: Request, kind: str, directory: Path) -> str:
     from kaon.optim.devices import check_product_dtype
 
     if request.product_dtype is None:
-        return PRODUCT_DTYPES[DEFAULT_PRODUCT_DTYPE]
+        return product_type(None)
     try:
         name = check_product_dtype(request.product_dtype)
     except ValueError as error:
@@ -357,7 +357,7 @@ def _half(request: Request, kind: str, directory: Path) -> str:
             f"expects architectures of GPUs for product_dtype {name!r}, but got {', '.join(request.architectures)}, "
             "where products are of float32 (float64 for float64 parameters)",
         )
-    return PRODUCT_DTYPES[name]
+    return product_type(name)
 
 
 def _compiled_files(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kaon.package.manifest import MatrixSpec, canonical
+from kaon.target import buckets
 
 if TYPE_CHECKING:
     from kaon.driver import MatrixEntry
@@ -70,6 +71,6 @@ def arrange(plan_json: str, order: Sequence[int], entries: Sequence[MatrixEntry]
     plan["scalarSets"] = [names[index] for index in range(len(names))]
     new = {position: index for index, position in enumerate(order)}
     for phase in plan["phases"]:
-        for bucket in (bucket for group in phase for bucket in group["buckets"]):
+        for bucket in buckets(phase):
             bucket["members"] = [new[member] for member in bucket["members"]]
     return json.dumps(plan)
