@@ -206,8 +206,9 @@ private:
     if (!take("u") || rest.size() < 4) {
       return false;
     }
-    const char *end = rest.data() + 4;
-    auto [stop, error] = std::from_chars(rest.data(), end, unit, 16);
+    const char *begin = rest.data();
+    const char *end = begin + 4;
+    auto [stop, error] = std::from_chars(begin, end, unit, 16);
     if (error != std::errc() || stop != end) {
       return false;
     }

@@ -40,6 +40,12 @@ template <typename T> T unwrap(runtime::Result<T> result) {
   return std::move(*result);
 }
 
+/// An address that Python says as an integer, as the pointer that it is.
+template <typename Pointer> Pointer pointerTo(uintptr_t address) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  return reinterpret_cast<Pointer>(address);
+}
+
 /// A step as Python gives it, and the memory that it takes.
 class StepArguments {
 public:

@@ -21,11 +21,6 @@ namespace py = pybind11;
 using namespace kaon::runtime;
 using namespace kaon::python;
 
-/// An address as kernels take it; torch says them as integers.
-static void *pointerTo(uintptr_t address) {
-  return reinterpret_cast<void *>(address); // NOLINT(performance-no-int-to-ptr)
-}
-
 /// What a dict has under a key, borrowed; null where it has nothing.
 static PyObject *lookUp(PyObject *dict, PyObject *key) {
   PyObject *value = PyDict_GetItemWithError(dict, key);
@@ -106,7 +101,7 @@ void StepInputs::place(size_t row, size_t matrix, size_t operand,
                                  " and ", operand));
   }
   buffers[found.firstBuffer + matrix * found.numOperands + operand] = {
-      pointerTo(address), stride};
+      pointerTo<void *>(address), stride};
 }
 
 void StepInputs::addScalars(size_t values, size_t count, int64_t countingRow) {
@@ -324,7 +319,8 @@ void StepInputs::shiftGradient(Row &row, uintptr_t data) {
   }
   for (size_t i = 0; i < row.numMatrices; ++i) {
     void *&address = buffers[row.firstBuffer + i * row.numOperands + 1].data;
-    address = pointerTo(reinterpret_cast<uintptr_t>(address) + distance);
+    address =
+        pointerTo<void *>(reinterpret_cast<uintptr_t>(address) + distance);
   }
 }
 

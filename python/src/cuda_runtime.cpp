@@ -139,8 +139,7 @@ static int64_t cudaStep(const CudaExecutor &executor, int64_t count,
                         uintptr_t stream) {
   StepArguments arguments(count, parameters, scalars, checkFinite);
   py::gil_scoped_release release;
-  return unwrap(
-      executor->step(arguments.step(), reinterpret_cast<void *>(stream)));
+  return unwrap(executor->step(arguments.step(), pointerTo<void *>(stream)));
 }
 
 static int64_t cudaStepWith(const CudaExecutor &executor, int64_t count,
@@ -148,8 +147,7 @@ static int64_t cudaStepWith(const CudaExecutor &executor, int64_t count,
                             uintptr_t stream) {
   StepArguments arguments(count, inputs, checkFinite);
   py::gil_scoped_release release;
-  return unwrap(
-      executor->step(arguments.step(), reinterpret_cast<void *>(stream)));
+  return unwrap(executor->step(arguments.step(), pointerTo<void *>(stream)));
 }
 
 void bindCudaRuntime(py::module_ &m) {
@@ -245,7 +243,7 @@ void bindCudaRuntime(py::module_ &m) {
           [](const CudaExecutor &self, size_t phase, size_t launch,
              int64_t count, uintptr_t stream) {
             check(self.cuda().repeat(phase, launch, count,
-                                     reinterpret_cast<void *>(stream)));
+                                     pointerTo<void *>(stream)));
           },
           py::arg("phase"), py::arg("launch"), py::arg("count") = 1,
           py::arg("stream") = 0, py::call_guard<py::gil_scoped_release>(),

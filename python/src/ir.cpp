@@ -128,7 +128,7 @@ static int64_t findDeepNesting(StringRef text) {
       ++line;
       break;
     case '"':
-      while (++i < text.size() && text[i] != '"' && text[i] != '\n') {
+      for (++i; i < text.size() && text[i] != '"' && text[i] != '\n'; ++i) {
         i += text[i] == '\\';
       }
       i -= i < text.size() && text[i] == '\n';
@@ -192,7 +192,8 @@ std::unique_ptr<Module> Module::parse(const std::string &text,
   return std::make_unique<Module>(std::move(context), std::move(module));
 }
 
-Module::~Module() {
+// A mutex that cannot be locked ends the process.
+Module::~Module() { // NOLINT(bugprone-exception-escape)
   // Python deletes modules with the GIL held.
   py::gil_scoped_release release;
   std::lock_guard<std::mutex> lock(context->mutex);
@@ -666,6 +667,7 @@ static void defineIntrospectionClasses(py::module_ &m) {
 
 void bindIr(py::module_ &m) {
   m.attr("CompileError") = makeCompileErrorClass(m);
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): pybind11's signature
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) {

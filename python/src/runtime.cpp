@@ -33,7 +33,7 @@ static py::list getCosts(const StepPlan &plan) {
 
 static void addKernel(KernelTable &table, const std::string &name,
                       uintptr_t address) {
-  if (!table.add(name, reinterpret_cast<KaonKernelFn>(address))) {
+  if (!table.add(name, pointerTo<KaonKernelFn>(address))) {
     throw py::value_error(concat("expects distinct names, but got the kernel '",
                                  name, "' twice"));
   }
@@ -82,9 +82,8 @@ StepArguments::StepArguments(int64_t count, const py::sequence &parameters,
   }
   buffers.reserve(integers.size() / 2);
   for (size_t i = 0; i < integers.size(); i += 2) {
-    buffers.push_back(
-        {reinterpret_cast<void *>(static_cast<uintptr_t>(integers[i])),
-         integers[i + 1]});
+    buffers.push_back({pointerTo<void *>(static_cast<uintptr_t>(integers[i])),
+                       integers[i + 1]});
   }
   values.reserve(py::len(scalars));
   for (py::handle set : scalars) {
@@ -223,7 +222,7 @@ void bindRuntime(py::module_ &m) {
   m.def(
       "lend_threads",
       [](uintptr_t parallel) {
-        ThreadPool::lend(reinterpret_cast<ThreadPool::Parallel>(parallel));
+        ThreadPool::lend(pointerTo<ThreadPool::Parallel>(parallel));
       },
       py::arg("parallel"),
       "Lets steps run on threads of the process's own: `parallel` is the "
