@@ -3,6 +3,7 @@
 #   make test        every test that this machine can run
 #   make bench-step  the optimizer step against its peers and the machine's ceilings
 #   make lint        clang-format, clang-tidy, ruff, mypy
+#   make asan        lit and the C++ tests with the compiler and the runtime under AddressSanitizer
 #   make doc         regenerate the documentation that comes from TableGen
 SHELL := /bin/bash
 PRESET ?= dev

@@ -4,7 +4,7 @@ all.
 The counts come from the machine-readable reports that the runners write, never from their exit status alone: a suite
 that dies before writing its report, or that runs no test, counts as one failure.
 
-usage: python tools/run_tests.py --build build/dev
+usage: python tools/run_tests.py --build build/dev [--leave-out SUITE ...]
 """
 
 from __future__ import annotations
@@ -117,10 +117,8 @@ def suites(build: Path) -> dict[str, tuple[list[str], str]]:
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=Path, required=True, help="build directory, e.g. build/dev")
-    build = parser.parse_args().build.resolve()
+def run_all(build: Path, selected: Mapping[str, tuple[list[str], str]]) -> list[Outcome]:
+    """Runs the suites one after another; their reports lie in the build's folder `reports`."""
     reports = build / "reports"
     reports.mkdir(parents=True, exist_ok=True)
     environment = {
@@ -130,20 +128,41 @@ def main() -> int:
         "KAON_CACHE_DIR": str(build / "test-kernel-cache"),
     }
     outcomes = []
-    for suite, (command, option) in suites(build).items():
+    for suite, (command, option) in selected.items():
         report = reports / f"{suite}.xml"
         outcomes.append(run(suite, [*command, option.format(report)], report, environment))
-    for outcome in outcomes:
-        for reason, count in outcome.skipped.items():
-            print(f"{outcome.suite}: {count} not run: {reason}")
-    for path in cuda_programs(build):
-        if not path.exists():
-            print(f"{path.name}: not run: not built")
-    for line in cuda_summary({name: value for outcome in outcomes for name, value in outcome.properties.items()}):
-        print(line)
-    failed = sum(outcome.failed for outcome in outcomes)
-    print(f"{sum(outcome.passed for outcome in outcomes)} passed, {failed} failed", flush=True)
-    return int(failed > 0)
+    return outcomes
+
+
+def summary(build: Path, outcomes: list[Outcome], left_out: list[str]) -> list[str]:
+    """What was not run and why, what was checked of CUDA, and last the counts."""
+    lines = [
+        f"{outcome.suite}: {count} not run: {reason}"
+        for outcome in outcomes
+        for reason, count in outcome.skipped.items()
+    ]
+    lines += [f"{suite}: not run: left out of this build's tests" for suite in left_out]
+    lines += [f"{path.name}: not run: not built" for path in cuda_programs(build) if not path.exists()]
+    lines += cuda_summary({name: value for outcome in outcomes for name, value in outcome.properties.items()})
+    passed, failed = (sum(getattr(outcome, what) for outcome in outcomes) for what in ("passed", "failed"))
+    return [*lines, f"{passed} passed, {failed} failed"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, required=True, help="build directory, e.g. build/dev")
+    parser.add_argument(
+        "--leave-out", action="append", default=[], metavar="SUITE", help="a suite that this kind of build cannot run"
+    )
+    arguments = parser.parse_args()
+    build: Path = arguments.build.resolve()
+    selected = suites(build)
+    for suite in arguments.leave_out:
+        if selected.pop(suite, None) is None:
+            parser.error(f"--leave-out: expects one of {', '.join(selected)}, but got {suite}")
+    outcomes = run_all(build, selected)
+    print("\n".join(summary(build, outcomes, arguments.leave_out)), flush=True)
+    return int(any(outcome.failed for outcome in outcomes))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -48,3 +49,23 @@ def test_the_summary_says_what_ran_where_and_what_did_not_run() -> None:
     nothing, none, *_ = runner().cuda_summary({})
     assert nothing == "cuda: no kernel was compiled: no NVRTC, or these tests were not run"
     assert none.startswith("cuda: 0 generated kernels ran")
+
+
+def test_what_is_left_out_is_a_suite(tmp_path: Path) -> None:
+    command = [sys.executable, str(PATH), "--build", str(tmp_path), "--leave-out", "pytests"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert "--leave-out: expects one of lit, unit, pytest, but got pytests" in result.stderr
+
+
+def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    left_out = [option for suite in ("lit", "pytest") for option in ("--leave-out", suite)]
+    unit = tmp_path / "test" / "unit" / "kaon-unit-tests"
+    unit.parent.mkdir(parents=True)
+    unit.write_text(f"#!/bin/bash\ncat >${{2#*:}} <<'end'\n{REPORT}\nend\n")
+    unit.chmod(0o755)
+    command = [sys.executable, str(PATH), "--build", str(tmp_path), *left_out]
+    lines = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+    assert "lit: not run: left out of this build's tests" in lines
+    assert "pytest: not run: left out of this build's tests" in lines
+    assert lines[-1] == "2 passed, 1 failed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -167,3 +168,15 @@ def test_missing_packages_accepts_a_users_versions_in_range_and_refuses_others()
     refused = missing_packages("--existing", versions={**pins, "torch": "1.13.1"})
     assert refused.returncode == 1
     assert "expects torch 2.9 or newer" in refused.stderr and "found 1.13.1" in refused.stderr
+
+
+PRESETS = [preset["name"] for preset in json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]]
+
+
+@pytest.mark.parametrize("preset", [name for name in PRESETS if name != "base"])
+def test_every_preset_configures_and_has_tests(preset: str, tmp_path: Path) -> None:
+    configure = ["cmake", "--preset", preset, "-S", ROOT, "-B", tmp_path, f"-DPython_EXECUTABLE={sys.executable}"]
+    configured = subprocess.run(configure, capture_output=True, text=True)
+    assert configured.returncode == 0, configured.stdout + configured.stderr
+    targets = subprocess.run(["ninja", "-C", tmp_path, "-t", "targets", "all"], capture_output=True, text=True).stdout
+    assert "check-kaon: phony" in targets
