@@ -1,5 +1,8 @@
 """Every kernel of every package against torch in float64, step by step from the same states.
 
+Gradients lie at new addresses in every step, and what is left at the old ones is NaN. Every run is made twice, which
+must give the same bits. What a step does beside computing is in `conduct`.
+
 Products are of half precision. Their tolerance is measured, not guessed: a few times the error of the same step with
 every product rounded to that type, which is an eighth as much for float16 as for bfloat16.
 """
@@ -7,7 +10,7 @@ every product rounded to that type, which is an eighth as much for float16 as fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import accounting, references
+from . import accounting, conduct, references
 from .device import Device
-from .packages import Loaded, load, packed, random_like
+from .packages import Loaded, load, packed
 from .parts import Parts, Progress, Save
 from .workloads import Workload, correctness
 
@@ -94,33 +97,31 @@ def _as_matrix(tensor: Tensor) -> Tensor:
     return tensor if tensor.dim() == 2 else tensor.reshape(1, -1)
 
 
-def _check_step(loaded: Loaded, step: int) -> Iterator[dict[str, Any]]:
+def _check_step(loaded: Loaded, step: int, spent: list[Tensor]) -> Iterator[dict[str, Any]]:
     """Make step number `step` on fresh gradients, and compare every parameter and state."""
-    for index, parameter in enumerate(loaded.parameters):
-        assert parameter.grad is not None
-        seed = 100_000 * step + index
-        parameter.grad.copy_(random_like(parameter.shape, parameter.grad.dtype, parameter.device, seed))
+    spent += conduct.renew_gradients(loaded, step)
+    gradients = [parameter.grad.double() for parameter in loaded.parameters if parameter.grad is not None]
     before = _snapshot(loaded)
-    loaded.optimizer.step()
+    conduct.step_and_spoil(loaded)
     after = _snapshot(loaded)
-    for index in range(len(loaded.parameters)):
-        yield from _compare(loaded, index, step, before[index], after[index])
+    for index, gradient in enumerate(gradients):
+        yield from _compare(loaded, index, step, gradient, before[index], after[index])
 
 
 def _compare(
     loaded: Loaded,
     index: int,
     step: int,
+    gradient: Tensor,
     before: tuple[Tensor, dict[str, Tensor]],
     after: tuple[Tensor, dict[str, Tensor]],
 ) -> Iterator[dict[str, Any]]:
     """One parameter and its states against a reference step from what they were before."""
     parameter = loaded.parameters[index]
-    assert parameter.grad is not None
     reference = _reference(loaded, index)
     weight, new_weight = _as_matrix(before[0]), _as_matrix(after[0])
     states = {name: _as_matrix(value) for name, value in before[1].items()}
-    arguments = (weight, _as_matrix(parameter.grad.double()), states, reference.options, step)
+    arguments = (weight, _as_matrix(gradient), states, reference.options, step)
     expected, expected_states = reference.formula(*arguments)
     change = expected - weight
     tolerances = dict.fromkeys(("parameter", *expected_states), EXACT)
@@ -152,63 +153,114 @@ def _verdict(loaded: Loaded, index: int, step: int, what: str, error: float, all
     }
 
 
+def _intact_gaps(loaded: Loaded) -> bool:
+    """Whether what lies between the elements of parameters is what it was, and nothing of it came in."""
+    for parameter in loaded.parameters:
+        size = parameter.untyped_storage().nbytes() // parameter.element_size()
+        memory = parameter.detach().as_strided((size,), (1,), 0)
+        if int(memory.isnan().sum()) != size - parameter.numel() or bool(parameter.isnan().any()):
+            return False
+    return True
+
+
+def _repeated(directory: Path, loaded: Loaded, device: Device) -> bool:
+    """Whether all steps made again, by another optimizer on other memory, give the same bits."""
+    again, spent = load(directory, loaded.workload, device), []
+    for step in range(1, STEPS + 1):
+        spent += conduct.renew_gradients(again, step)
+        conduct.step_and_spoil(again)
+    return conduct.same_bits(again.bits(), loaded.bits())
+
+
 @dataclass(frozen=True)
 class Checked:
-    """The verdicts on a workload: on results, and on what was launched."""
+    """The verdicts on a workload: on results, on memory, and on what was launched."""
 
     results: list[dict[str, Any]]
+    memory: list[dict[str, Any]]
     launches: list[dict[str, Any]]
     kernels: dict[str, int]
     """On how many matrices each kernel was launched."""
 
 
 def check(directory: Path, workload: Workload, device: Device) -> Checked:
-    """Make some steps of a workload and check each."""
+    """Make some steps of a workload and check each; then make them again."""
     loaded = load(directory, workload, device)
-    results = [verdict for step in range(1, STEPS + 1) for verdict in _check_step(loaded, step)]
+    spent: list[Tensor] = []
+    results = [verdict for step in range(1, STEPS + 1) for verdict in _check_step(loaded, step, spent)]
     launches = [{"workload": workload.name, **verdict} for verdict in accounting.verdicts(loaded, STEPS)]
-    return Checked(results, launches, loaded.launches())
+    memory = [
+        {"workload": workload.name, "what": "gaps stay as they were", "passed": _intact_gaps(loaded)},
+        {"workload": workload.name, "what": "bits of a second run", "passed": _repeated(directory, loaded, device)},
+    ]
+    return Checked(results, memory, launches, loaded.launches())
 
 
 def run(directory: Path, device: Device, tiny: bool, progress: Progress, save: Save) -> dict[str, Any]:
-    """Check all workloads for which `progress` says that there is time. One that is left out is a failure, and so is
-    one that raises, and a kernel of a package that was never launched."""
+    """Check all workloads for which `progress` says that there is time, and before those of the new main loop the
+    conduct of steps. One that is left out is a failure, and so is one that raises, and a kernel of a package that was
+    never launched."""
     workloads = packed(directory, correctness(tiny))
     parts = Parts(device, progress)
-    checked: dict[str, Checked] = {}
-    unchecked: dict[str, dict[str, str]] = {}
-    for workload in workloads:
-        found, why = parts.attempt(workload.name, partial(check, directory, workload, device))
+    summary = _Summary(workloads)
+
+    def check_all(main_loop: str) -> None:
+        for workload in (item for item in workloads if item.main_loop == main_loop):
+            summary.add(workload.name, *parts.attempt(workload.name, partial(check, directory, workload, device)))
+            save(summary.as_json())
+
+    check_all("mma")
+    for name, checked in conduct.CHECKS.items():
+        found, why = parts.attempt(name, partial(checked, directory, workloads[0], device))
+        summary.conduct[name] = {"passed": False, **why} if found is None else found
+        save(summary.as_json())
+    check_all("wgmma")
+    return summary.as_json()
+
+
+@dataclass
+class _Summary:
+    """What is known so far."""
+
+    workloads: list[Workload]
+    checked: dict[str, Checked] = field(default_factory=dict)
+    unchecked: dict[str, dict[str, str]] = field(default_factory=dict)
+    conduct: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, name: str, found: Checked | None, why: dict[str, str]) -> None:
+        """The verdicts on a workload, or why there are none."""
         if found is None:
-            unchecked[workload.name] = why
+            self.unchecked[name] = why
         else:
-            checked[workload.name] = found
-        save(_summary(workloads, checked, unchecked))
-    return _summary(workloads, checked, unchecked)
+            self.checked[name] = found
 
-
-def _summary(
-    workloads: list[Workload], checked: dict[str, Checked], unchecked: dict[str, dict[str, str]]
-) -> dict[str, Any]:
-    verdicts = [verdict for found in checked.values() for verdict in found.results]
-    launches = [verdict for found in checked.values() for verdict in found.launches]
-    idle = [
-        f"{name}: {kernel}" for name, found in checked.items() for kernel, count in found.kernels.items() if not count
-    ]
-    failed = [verdict for verdict in (*verdicts, *launches) if not verdict["passed"]]
-    worst: dict[str, float] = {}
-    for verdict in verdicts:
-        key = f"{verdict['workload']} step {verdict['step']} {verdict['what']}"
-        worst[key] = max(worst.get(key, 0.0), verdict["error"] / verdict["allowed"])
-    return {
-        "passed": not failed and not idle and len(checked) == len(workloads),
-        "checks": len(verdicts),
-        "checks_of_launches": len(launches),
-        "workloads": list(checked),
-        "kernels": len({kernel for found in checked.values() for kernel in found.kernels}),
-        "shapes": len({shape for item in workloads if item.name in checked for shape in item.shapes}),
-        "failed": failed[:50],
-        "unchecked": unchecked,
-        "kernels_never_launched": idle,
-        "worst_error_over_allowed": worst,
-    }
+    def as_json(self) -> dict[str, Any]:
+        """Passed if everything was checked and nothing failed."""
+        every = self.checked.values()
+        results, memory, launches = (
+            [verdict for found in every for verdict in getattr(found, kind)]
+            for kind in ("results", "memory", "launches")
+        )
+        idle = [
+            f"{name}: {kernel}" for name, found in self.checked.items() for kernel, n in found.kernels.items() if not n
+        ]
+        failed = [verdict for verdict in (*results, *memory, *launches) if not verdict["passed"]]
+        well = len(self.conduct) == len(conduct.CHECKS) and all(found["passed"] for found in self.conduct.values())
+        worst: dict[str, float] = {}
+        for verdict in results:
+            key = f"{verdict['workload']} step {verdict['step']} {verdict['what']}"
+            worst[key] = max(worst.get(key, 0.0), verdict["error"] / verdict["allowed"])
+        return {
+            "passed": not failed and not idle and well and len(self.checked) == len(self.workloads),
+            "checks": len(results),
+            "checks_of_memory": len(memory),
+            "checks_of_launches": len(launches),
+            "conduct": dict(self.conduct),
+            "workloads": list(self.checked),
+            "kernels": len({kernel for found in every for kernel in found.kernels}),
+            "shapes": len({shape for item in self.workloads if item.name in self.checked for shape in item.shapes}),
+            "failed": failed[:50],
+            "unchecked": dict(self.unchecked),
+            "kernels_never_launched": idle,
+            "worst_error_over_allowed": worst,
+        }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,28 @@ class Device:
         """Wait for everything that was launched."""
         if not self.is_fake:
             torch.cuda.synchronize(self.torch)
+
+    @contextlib.contextmanager
+    def other_stream(self) -> Iterator[None]:
+        """A stream of its own as torch's current one, after everything so far; what follows comes after all of it. On
+        the fakes nothing, as torch has no stream there."""
+        if self.is_fake:
+            yield
+            return
+        before = torch.cuda.current_stream(self.torch)
+        other = torch.cuda.Stream(self.torch)
+        other.wait_stream(before)
+        with torch.cuda.stream(other):
+            yield
+        before.wait_stream(other)
+
+    def delay(self) -> None:
+        """Keep torch's current stream busy for some milliseconds, so that what must wait for it is not done by chance.
+        On the fakes nothing: their driver delays by itself."""
+        if not self.is_fake:
+            a = torch.ones(8192, 8192, device=self.torch, dtype=torch.bfloat16)
+            for _ in range(4):
+                a @ a
 
     def answers(self) -> bool:
         """Whether it can still be used: after an invalid address or a failed launch, every call fails."""

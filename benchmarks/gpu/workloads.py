@@ -14,15 +14,19 @@ ARCHITECTURES = ("sm_90a",)
 
 @dataclass(frozen=True)
 class Workload:
-    """One package.
+    """One package, or another run of it.
 
     Args:
-        name: of its directory.
+        name: of what is measured or checked, and of the package's directory.
         subject: an optimizer of kaon.optim, or an update of gpu.updates.
         shapes: of its parameters.
         options: of the optimizer.
         products: dtype of matrix products.
         main_loop: of those products, "mma" or, where all are compiled for sm_90a, "wgmma".
+        package: of another workload, with the same of all above, which this runs in place of one of its own.
+        scale: of the gradients of matrices.
+        layout: "dense", or "mixed": parameters and gradients one element off the alignment of the allocator, or with
+            gaps between rows, or neither, in turn.
     """
 
     name: str
@@ -33,11 +37,24 @@ class Workload:
     options: dict[str, Any] = field(default_factory=dict)
     products: str = "bfloat16"
     main_loop: str = "mma"
+    package: str = ""
+    scale: float = 1.0
+    layout: str = "dense"
+
+    @property
+    def directory(self) -> str:
+        """Of the package."""
+        return self.package or self.name
 
     @property
     def by_warpgroups(self) -> Workload:
         """The same with the main loop of sm_90a."""
-        return replace(self, name=f"{self.name}-wgmma", main_loop="wgmma")
+        package = f"{self.package}-wgmma" if self.package else ""
+        return replace(self, name=f"{self.name}-wgmma", main_loop="wgmma", package=package)
+
+    def again(self, name: str, **differences: Any) -> Workload:
+        """Another run of the same package."""
+        return replace(self, name=f"{self.name}-{name}", package=self.directory, **differences)
 
     def suits(self, architectures: tuple[str, ...]) -> bool:
         """Whether all of these have its main loop."""
@@ -59,8 +76,17 @@ TINY_SHAPES: tuple[Shape, ...] = (
     (1, 1), (1, 17), (17, 1), (3, 5), (8, 8), (9, 13), (13, 9), (16, 16), (2, 300),
 )  # fmt: skip
 
-NOT_TINY = ("muon-bf16", "muon-f32-bf16", "muon-f16", "muon-heavy-ball", "adamw-f32", "product-f16-products")
-"""What the fakes leave out: other kernels of kinds that they run, each compiled for two machines in a second or two."""
+NOT_TINY = (
+    "muon-bf16", "muon-f32-bf16", "muon-f16", "muon-heavy-ball", "adamw-f32", "product-f16-products",
+    "muon-f16-products-tiny", "muon-f16-products-zero", "row-step-f32-mixed", "adamw-amsgrad-mixed",
+    "muon-f32-huge-wgmma", "muon-f32-tiny-wgmma", "muon-f32-zero-wgmma", "muon-f32-mixed-wgmma",
+)  # fmt: skip
+"""What the fakes leave out: other kernels of kinds that they run, each compiled for two machines in a second or two,
+and other runs of the same kinds."""
+
+SCALES = {"huge": 1e30, "tiny": 1e-30, "zero": 0.0}
+"""Of gradients: beyond and below what products can take without the launch that saves such matrices, and no direction
+at all."""
 
 DECAY_MODES = ("after", "cautious")
 """Beside "decoupled", which all others have."""
@@ -101,9 +127,15 @@ def correctness(tiny: bool) -> list[Workload]:
         Workload("product-bf16", "symmetric_product", square, "bf16", "bf16"),
         Workload("product-f16-products", "symmetric_product", square, "f16", "f16", products="float16"),
     ]
-    by_warpgroups = ("muon-f32", "muon-f16-products", "product-f32")
-    found += [workload.by_warpgroups for workload in found if workload.name in by_warpgroups]
-    return [workload for workload in found if not tiny or workload.name not in NOT_TINY]
+    scaled = ("muon-f32", "muon-f16-products")
+    found += [item.again(name, scale=SCALES[name]) for item in found if item.name in scaled for name in SCALES]
+    mixed = ("muon-f32", "muon-f32-bf16", "muon-f16", "adamw-amsgrad", "row-step-f32", "product-bf16")
+    found += [item.again("mixed", layout="mixed") for item in found if item.name in mixed]
+    # Last: should they end or spoil the device, which has never run them, the others have been checked.
+    both = ("muon-f32", "muon-f16-products", "product-f32", *(f"muon-f32-{name}" for name in (*SCALES, "mixed")))
+    found += [item.by_warpgroups for item in found if item.name in both]
+    left_out = {name for name in NOT_TINY if tiny}
+    return [item for item in found if not left_out & {item.name, item.directory}]
 
 
 def _with_table(table: str, shapes: tuple[Shape, ...], options: dict[str, Any]) -> Workload:
@@ -175,4 +207,5 @@ def all_workloads(tiny: bool) -> list[Workload]:
     """Everything to compile."""
     multiplied = [*products(tiny), *newton_schulz(tiny)]
     both = [*multiplied, *(workload.by_warpgroups for workload in multiplied)]
-    return [*correctness(tiny), TRAINING, SANITIZED, elementwise(tiny), *rows(tiny), *both, host(tiny)]
+    checked = [workload for workload in correctness(tiny) if not workload.package]
+    return [*checked, TRAINING, SANITIZED, elementwise(tiny), *rows(tiny), *both, host(tiny)]

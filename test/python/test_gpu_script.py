@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from gpu import (  # noqa: E402
     accounting,
+    conduct,
     correctness,
     environment,
     network,
@@ -64,9 +65,11 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
 @needs_level
 def test_the_references_agree_with_the_cpu_target(host: Device, tmp_path: Path) -> None:
     for item in workloads.correctness(tiny=True):
-        compile_workload(item, tmp_path, ("host",))
+        if not item.package:
+            compile_workload(item, tmp_path, ("host",))
         checked = correctness.check(tmp_path, item, host)
-        assert all(verdict["passed"] for verdict in checked.results), [v for v in checked.results if not v["passed"]]
+        failed = [verdict for verdict in (*checked.results, *checked.memory) if not verdict["passed"]]
+        assert not failed and len(checked.memory) == 2, failed
         assert all(checked.kernels.values()) and {verdict["step"] for verdict in checked.results} == {1, 2, 3}
 
 
@@ -79,6 +82,93 @@ def test_a_wrong_kernel_is_noticed(host: Device, tmp_path: Path, monkeypatch: py
     checked = correctness.check(tmp_path, workload("row-step-f32"), host)
     assert any(not verdict["passed"] for verdict in checked.results if verdict["what"] == "parameter")
     assert not correctness.relative(torch.tensor([float("nan")]), torch.ones(1), torch.ones(1)) <= 1.0
+
+
+def _failed(checked: correctness.Checked) -> set[str]:
+    return {verdict["what"] for verdict in (*checked.results, *checked.memory) if not verdict["passed"]}
+
+
+@needs_level
+@pytest.mark.filterwarnings("ignore:skipped a step")
+def test_wrong_use_of_memory_is_noticed(host: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients read where they were before, elements written beyond a row, and a second run of other bits."""
+    item = workload("row-step-f32")
+    compile_workload(item, tmp_path, ("host",))
+    with monkeypatch.context() as patch:
+        patch.setattr(conduct, "renew_gradients", lambda loaded, step: [])
+        assert _failed(correctness.check(tmp_path, item, host)) >= {"parameter", "m"}
+    step_and_spoil = conduct.step_and_spoil
+
+    def step_and_write_on(loaded: packages.Loaded) -> None:
+        step_and_spoil(loaded)
+        parameter = loaded.parameters[2].detach()  # one with gaps
+        parameter.as_strided((1,), (1,), parameter.shape[1]).zero_()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(conduct, "step_and_spoil", step_and_write_on)
+        assert _failed(correctness.check(tmp_path, item.again("mixed", layout="mixed"), host)) == {
+            "gaps stay as they were"
+        }
+    load = packages.load
+    with monkeypatch.context() as patch:
+        loads: list[packages.Loaded] = []
+
+        def other_bits(*arguments: Any) -> packages.Loaded:
+            loads.append(load(*arguments))
+            if len(loads) == 2:
+                loads[1].parameters[3].detach().view(-1)[0].mul_(1 + 2.0**-23)
+            return loads[-1]
+
+        patch.setattr(correctness, "load", other_bits)
+        assert _failed(correctness.check(tmp_path, item, host)) == {"bits of a second run"}
+
+
+@needs_level
+def test_wrong_conduct_is_noticed(host: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that takes place with a NaN, one that is not counted, and one that reads gradients too late."""
+    item = workload("muon-calibrated")
+    compile_workload(item, tmp_path, ("host",))
+    for check in conduct.CHECKS.values():
+        assert check(tmp_path, item, host)["passed"]
+    load, clone = packages.load, torch.Tensor.clone
+    with monkeypatch.context() as patch:
+        patch.setattr(conduct, "load", lambda *arguments: load(*arguments, nonfinite="propagate"))
+        found = conduct.skips_what_is_not_finite(tmp_path, item, host)
+        assert not found["passed"] and not found["nothing_changed"] and found["matrices_stepped_by_them"] > 0
+    with monkeypatch.context() as patch:
+        patch.setattr(conduct, "BAD", (1.0, 2.0, 3.0))
+        assert conduct.skips_what_is_not_finite(tmp_path, item, host)["skipped_steps"] == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "clone", lambda tensor: clone(tensor).mul_(2.0))
+        assert not conduct.follows_the_current_stream(tmp_path, item, host)["same_bits"]
+
+
+def test_every_pair_of_layouts_is_checked() -> None:
+    values = torch.arange(12.0).view(3, 4)
+    placed = {layout: packages.laid_out(values, layout) for layout in packages.LAYOUTS}
+    assert all(torch.equal(tensor, values) for tensor in placed.values())
+    assert {layout: (tensor.storage_offset(), tensor.stride()) for layout, tensor in placed.items()} == {
+        "dense": (0, (4, 1)),
+        "offset": (1, (4, 1)),
+        "gaps": (0, (7, 1)),
+    }
+    assert packages.laid_out(torch.ones(5), "gaps").stride() == (2,)
+    for item in workloads.correctness(tiny=False):
+        pairs = {packages.layouts(item, index) for index in range(len(item.shapes))}
+        assert len(pairs) == (1 if item.layout == "dense" else min(9, len(item.shapes)))
+
+
+def test_gradients_of_every_scale_are_checked() -> None:
+    """With products of bf16 and of f16, and with both main loops."""
+    for tiny in (False, True):
+        found = {(item.products, item.scale) for item in workloads.correctness(tiny)}
+        assert found >= {("bfloat16", scale) for scale in (1e30, 1e-30, 0.0)} | {("float16", 1e30)}
+    loops = {(item.main_loop, item.scale) for item in workloads.correctness(tiny=False)}
+    assert loops == {(loop, scale) for loop in ("mma", "wgmma") for scale in (1.0, 1e30, 1e-30, 0.0)}
+    huge = next(item for item in workloads.correctness(tiny=True) if item.name == "muon-f32-huge")
+    tensors = [packages.gradient_of(huge, index, torch.device("cpu"), 1) for index in range(len(huge.shapes))]
+    sizes = {tensor.dim(): float(tensor.abs().max()) for tensor in tensors if tensor.numel() > 6}
+    assert sizes[2] > 1e29 and sizes[1] < 10
 
 
 def test_products_have_the_tolerance_of_their_type() -> None:
@@ -209,7 +299,7 @@ def test_a_part_that_raises_loses_itself_alone(tmp_path: Path, monkeypatch: pyte
     def measured(directory: Path, item: workloads.Workload, device: Device) -> correctness.Checked:
         if item.name == names[2]:
             raise RuntimeError("planted")
-        return correctness.Checked([], [], {f"kernel of {item.name}": 1})
+        return correctness.Checked([], [], [], {f"kernel of {item.name}": 1})
 
     items = workloads.correctness(tiny=True)[:4]
     names = [item.name for item in items]
@@ -218,7 +308,9 @@ def test_a_part_that_raises_loses_itself_alone(tmp_path: Path, monkeypatch: pyte
     result = correctness.run(tmp_path, PROCESSOR, True, lambda name: True, lambda partial: kept.append(dict(partial)))
     assert not result["passed"] and result["workloads"] == [*names[:2], names[3]]
     assert "planted" in result["unchecked"][names[2]]["error"]
-    assert [len(partial["workloads"]) for partial in kept] == [1, 2, 2, 3]
+    assert [len(partial["workloads"]) for partial in kept] == [1, 2, 2, 3, 3, 3]
+    assert set(result["conduct"]) == set(conduct.CHECKS)
+    assert all("Traceback" in found["error"] and not found["passed"] for found in result["conduct"].values())
 
 
 def test_a_timing_that_raises_keeps_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +429,7 @@ def test_what_there_is_no_time_for_is_named(tmp_path: Path) -> None:
         run_section(name, tmp_path, PROCESSOR, report)
     left_out = {name: report.read(name)["left_out_for_lack_of_time"] for name in names}
     mentioned = packages.packed(tmp_path, workloads.correctness(tiny=True))
-    assert left_out["correctness"] == [item.name for item in mentioned]
+    assert set(left_out["correctness"]) == {*(item.name for item in mentioned), *conduct.CHECKS}
     assert left_out["training"] == ["the run"]
     assert {"time-adamw", "time-host", "check of the Triton kernel"} <= set(left_out["timings"])
 
@@ -532,7 +624,8 @@ def test_the_archive_is_all_that_the_script_needs(tmp_path: Path) -> None:
         assert made["commit"].startswith(head.stdout.strip()) and {"packed", "run"} <= set(made)
         assert {"torch", "triton", "python", "cuda_toolkit"} <= set(device)
     checks = files["correctness.json"]
-    assert checks["checks"] > 250 and checks["checks_of_launches"] > 200
+    assert checks["checks"] > 250 and checks["checks_of_launches"] > 200 and checks["checks_of_memory"] > 50
+    assert set(checks["conduct"]) == set(conduct.CHECKS)
     assert checks["workloads"] == [item.name for item in workloads.correctness(tiny=True)]
     assert files["sanitizer.json"]["tools"].startswith("none: ")
     _check_timings(files["timings.json"])
