@@ -27,6 +27,7 @@ class Workload:
         scale: of the gradients of matrices.
         layout: "dense", or "mixed": parameters and gradients one element off the alignment of the allocator, or with
             gaps between rows, or neither, in turn.
+        useful_bytes: what a step must at least move of each element, where that is what bounds it.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Workload:
     package: str = ""
     scale: float = 1.0
     layout: str = "dense"
+    useful_bytes: int = 0
 
     @property
     def directory(self) -> str:
@@ -157,18 +159,21 @@ SANITIZED = Workload("sanitized", "PeriodicRowwiseMuon", ((72, 136), (136, 72), 
 
 
 def elementwise(tiny: bool) -> Workload:
-    """AdamW on 64 M elements."""
-    return Workload("time-adamw", "AdamW", ((16, 40),) if tiny else ((4096, 4096),) * 4, options={"lr": 1e-4})
+    """AdamW on 64 M elements: parameter and two states read and written, the gradient read."""
+    shapes = ((16, 40),) if tiny else ((4096, 4096),) * 4
+    return Workload("time-adamw", "AdamW", shapes, options={"lr": 1e-4}, useful_bytes=28)
 
 
 def rows(tiny: bool) -> list[Workload]:
-    """Row steps on 64 M elements, rows of 4096 and of 16384 columns."""
+    """Row steps on 64 M elements, rows of 4096 and of 16384 columns: parameter and momentum read and written, the
+    gradient read."""
     if tiny:
-        return [Workload("time-rows-40", "row_step", ((16, 40),))]
+        return [Workload("time-rows-40", "row_step", ((16, 40),), useful_bytes=20)]
+    several = ((4096, 4096),) * 4
     return [
-        Workload("time-rows-4096", "row_step", ((4096, 4096),) * 4),
-        Workload("time-rows-16384", "row_step", ((4096, 16384),)),
-        Workload("time-rows-4096-bf16-gradient", "row_step", ((4096, 4096),) * 4, grad="bf16"),
+        Workload("time-rows-4096", "row_step", several, useful_bytes=20),
+        Workload("time-rows-16384", "row_step", ((4096, 16384),), useful_bytes=20),
+        Workload("time-rows-4096-bf16-gradient", "row_step", several, grad="bf16", useful_bytes=18),
     ]
 
 

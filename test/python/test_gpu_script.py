@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -368,6 +369,21 @@ def test_a_peer_that_fails_is_named() -> None:
     assert not timings._passed({**entry, "peers_that_failed": {"kaon, wgmma": ""}})
 
 
+@needs_level
+def test_bandwidth_is_of_useful_bytes(host: Device, tmp_path: Path) -> None:
+    """Not of those that a plan counts, which must agree with them."""
+    for item in (*workloads.rows(tiny=True), workloads.elementwise(tiny=True)):
+        compile_workload(item, tmp_path, ("host",))
+        loaded = packages.load(tmp_path, item, host)
+        good = timings._bytes_of(loaded)
+        assert good["bytes_agree"] and good["useful_bytes"] == item.useful_bytes * 640
+        wrong = packages.Loaded(replace(item, useful_bytes=item.useful_bytes - 1), loaded.optimizer, loaded.parameters)
+        entry = {**timings._bytes_of(wrong), "launches": {"passed": True}}
+        assert not entry["bytes_agree"] and not timings._passed(entry) and timings._passed({**entry, **good})
+    sizes = {item.name: item.useful_bytes for item in workloads.rows(tiny=False)}
+    assert sizes == {"time-rows-4096": 20, "time-rows-16384": 20, "time-rows-4096-bf16-gradient": 18}
+
+
 SECTION = """
 import json, os, pathlib, signal, subprocess, sys, time
 out, name, what = sys.argv[1:]
@@ -636,6 +652,9 @@ def _check_timings(measured: dict[str, Any]) -> None:
     assert len(measured["bandwidth"]) == 2 and measured["host"]["matrices"] == 6
     for entry in timings.entries(measured):
         assert entry["launches"]["graphs"] > 0, "graphs were not replayed"
+        assert entry["nonfinite"] == "propagate"
+    for entry in measured["bandwidth"]:
+        assert entry["bytes_agree"] and {"kaon", timings.CHECKED, "copy"} == set(entry["seconds"])
     (product,) = measured["symmetric_product"]
     assert product["launches"]["planned_kernels_per_graph"] == 3
     assert {"kaon", "kaon, wgmma", "kaon, the whole step", "cublas", "ceiling"} <= set(product["seconds"])
