@@ -40,6 +40,12 @@ static Shape getShape(Value matrix) {
   return {shape[0], shape[1]};
 }
 
+/// Whether memory can hold a matrix: it holds numbers, but no truth values,
+/// which are found again where they are needed.
+static bool isStorable(Value matrix) {
+  return isa<FloatType>(getMatrixType(matrix).getElementType());
+}
+
 /// Whether a matrix of shape `a` is one over `b`, its rows, columns or a single
 /// value.
 static bool fitsInto(Shape a, Shape b) {
@@ -216,7 +222,8 @@ private:
   struct Cone {
     size_t fullLoads = 0;
     bool hasReduction = false;
-    bool readsOverwritten = false;
+    /// Bytes of the arguments that it reads after they are overwritten.
+    int64_t overwrittenBytes = 0;
   };
 
   Node &node(Value value) { return nodes.find(value)->second; }
@@ -245,14 +252,33 @@ private:
     return store(value) || isNew;
   }
   /// Stores a value, and does not let the kernel that computes it use it.
+    if (!isStorable(value)) {
+      return forReduced(value, [&](Value operand) {
+        return loadFor(value.getDefiningOp(), operand);
+      });
+    }
   bool cut(Value value) {
     bool isNew = cuts.insert(value).second;
     return store(value) || isNew;
   }
 
+    if (!isStorable(value)) {
+      return forReduced(value, [&](Value operand) { return cut(operand); });
+    }
   func::FuncOp update;
   /// Ops that kernels can hold, in order.
   SmallVector<Operation *> ops;
+  /// Does to the operands of an op that have reductions on their way what
+  /// cannot be done to its result. Whether it made further roots.
+  bool forReduced(Value value, function_ref<bool(Value)> store) {
+    bool isNew = false;
+    for (Value operand : value.getDefiningOp()->getOperands()) {
+      if (isNode(operand) && node(operand).pinned) {
+        isNew |= store(operand);
+      }
+    }
+    return isNew;
+  }
   // Sets and maps below are looked up only, never iterated.
   DenseSet<Value> roots, cuts;
   DenseSet<std::pair<Operation *, Value>> loadedBy;
@@ -490,8 +516,9 @@ FusionPlan::Cone FusionPlan::findCone(Value root, unsigned stage,
     if (isLoaded(value, stage)) {
       cone.fullLoads += getShape(value) == domain;
       auto overwritten = overwrittenAt.find(value);
-      cone.readsOverwritten |=
-          overwritten != overwrittenAt.end() && overwritten->second < stage;
+      if (overwritten != overwrittenAt.end() && overwritten->second < stage) {
+        cone.overwrittenBytes += getMatrixBytes(getMatrixType(value));
+      }
       continue;
     }
     Operation *op = value.getDefiningOp();
@@ -571,8 +598,10 @@ bool FusionPlan::storeWhatIsDearToRecompute() {
       }
       Cone cone = findCone(value, kernel.stage, kernel.domain);
       // Reading an argument before it is overwritten beats keeping a copy of
-      // it.
-      bool beatsCopy = cone.readsOverwritten && !isSplat(value);
+      // it, unless what is made of it is larger.
+      bool beatsCopy =
+          cone.overwrittenBytes > 0 && !isSplat(value) &&
+          getMatrixBytes(getMatrixType(value)) <= cone.overwrittenBytes;
       bool dear =
           users.size() > 1 &&
           (cone.hasReduction ? isa<ReduceOp>(op) : cone.fullLoads > maxLoads);
@@ -632,6 +661,9 @@ void KernelBuilder::collect(Value value) {
   }
 }
 
+    if (!isStorable(value)) {
+      continue;
+    }
 Value KernelBuilder::getInput(Value value) {
   if (!mapping.contains(value)) {
     inputs.push_back(stored.lookup_or(value, value));

@@ -277,3 +277,81 @@ func.func @single(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tenso
   %ratio = arith.divf %sum, %size : tensor<1x1xf32>
   return %w1, %ratio : tensor<4x6xf32>, tensor<1x1xf32>
 }
+
+// -----
+
+// A comparison with a state that is replaced is made again after a product,
+// and so is a matrix that is larger than a copy of what it is made of: memory
+// holds no truth values, and twice as wide numbers only where they are cheaper.
+
+// CHECK-LABEL: func.func @compared
+// CHECK-SAME: %{{[a-z0-9]+}}: tensor<4x4xf32>
+// CHECK-SAME: %[[G:[a-z0-9]+]]: tensor<4x4xf32>
+// CHECK-SAME: %[[M:[a-z0-9]+]]: tensor<4x4xf32>
+// CHECK-NEXT: %[[M1:.*]] = kaon.kernel elementwise ins(%[[M]], %[[G]] : tensor<4x4xf32>, tensor<4x4xf32>)
+// CHECK: } -> tensor<4x4xf32>
+// CHECK-NEXT: %[[P:.*]] = kaon.matmul %[[M1]], %[[M1]]
+// CHECK-NEXT: kaon.kernel elementwise ins(%[[M]], %[[G]], %[[P]] : tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>)
+// CHECK: arith.extf
+// CHECK: arith.cmpf ogt
+// CHECK: } -> tensor<4x4xf32>
+// CHECK-NEXT: return
+func.func @compared(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xf32> {kaon.role = #kaon.role<grad>},
+                    %m: tensor<4x4xf32> {kaon.role = #kaon.role<state>}, %step: i64 {kaon.role = #kaon.role<step>})
+    -> (tensor<4x4xf32>, tensor<4x4xf32>) attributes {kaon.update} {
+  %m1 = arith.addf %m, %g : tensor<4x4xf32>
+  %wide = arith.extf %m : tensor<4x4xf32> to tensor<4x4xf64>
+  %above = arith.cmpf ogt, %m, %g : tensor<4x4xf32>
+  %p = kaon.matmul %m1, %m1 : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %p64 = arith.extf %p : tensor<4x4xf32> to tensor<4x4xf64>
+  %sum = arith.addf %wide, %p64 : tensor<4x4xf64>
+  %rounded = arith.truncf %sum : tensor<4x4xf64> to tensor<4x4xf32>
+  %w1 = arith.select %above, %rounded, %p : tensor<4x4xi1>, tensor<4x4xf32>
+  return %w1, %m1 : tensor<4x4xf32>, tensor<4x4xf32>
+}
+
+// -----
+
+// A truth value of a reduction over another shape is found again from what is
+// stored, its numbers; so is one that takes four matrices.
+
+// CHECK-LABEL: func.func @truth
+// CHECK: kaon.kernel rows ins(%{{.*}} : tensor<1x4xf64>)
+// CHECK: } -> tensor<1x1xf32>
+// CHECK: kaon.kernel rows ins(%{{.*}} : tensor<1x6xf32>)
+// CHECK: } -> tensor<1x1xf32>
+// CHECK: kaon.kernel elementwise
+// CHECK: arith.cmpf ogt
+// CHECK: return
+func.func @truth(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+                 %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x6xf32> attributes {kaon.update} {
+  %zero = arith.constant dense<0.0> : tensor<1x1xf32>
+  %a = kaon.matmul %g, %g transpose_a : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<6x6xf32>
+  %largest = kaon.reduce max %a along all : tensor<6x6xf32> -> tensor<1x1xf32>
+  %sum = kaon.reduce sum %g along all : tensor<4x6xf32> -> tensor<1x1xf32>
+  %above = arith.cmpf ogt, %largest, %zero : tensor<1x1xf32>
+  %chosen = arith.select %above, %sum, %zero : tensor<1x1xi1>, tensor<1x1xf32>
+  %factors = kaon.broadcast %chosen : tensor<1x1xf32> to tensor<4x6xf32>
+  %w1 = arith.mulf %factors, %g : tensor<4x6xf32>
+  return %w1 : tensor<4x6xf32>
+}
+
+// CHECK-LABEL: func.func @dear
+// CHECK: kaon.kernel elementwise
+// CHECK: arith.cmpf ogt
+// CHECK: kaon.matmul
+// CHECK: kaon.kernel elementwise
+// CHECK: arith.cmpf ogt
+// CHECK: return
+func.func @dear(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xf32> {kaon.role = #kaon.role<grad>},
+                %m: tensor<4x4xf32> {kaon.role = #kaon.role<state>}, %v: tensor<4x4xf32> {kaon.role = #kaon.role<state>},
+                %step: i64 {kaon.role = #kaon.role<step>})
+    -> (tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>) attributes {kaon.update} {
+  %a = arith.mulf %w, %g : tensor<4x4xf32>
+  %b = arith.mulf %m, %v : tensor<4x4xf32>
+  %above = arith.cmpf ogt, %a, %b : tensor<4x4xf32>
+  %x = arith.select %above, %m, %g : tensor<4x4xi1>, tensor<4x4xf32>
+  %p = kaon.matmul %x, %x : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %w1 = arith.select %above, %p, %w : tensor<4x4xi1>, tensor<4x4xf32>
+  return %w1, %m, %v : tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>
+}
