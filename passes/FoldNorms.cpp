@@ -73,6 +73,12 @@ private:
 
 } // namespace
 
+static remark::RemarkOpts getRemark(Operation *op) {
+  return remark::RemarkOpts::name("Norm")
+      .category("kaon-fold-norms")
+      .function(op->getParentOfType<func::FuncOp>().getName());
+}
+
 /// What the matrix is multiplied by, in f64: the number or its inverse.
 Value NormFolder::computeNumber() {
   Value number = convert(scaled.number, getF64Type());
@@ -128,73 +134,254 @@ void NormFolder::fold() {
     product->replaceUsesOfWith(rounded, rescued);
   }
   ArrayRef<int64_t> shape = getMatrixType(rounded).getShape();
-  remark::passed(
-      getLoc(),
-      remark::RemarkOpts::name("Norm")
-          .category("kaon-fold-norms")
-          .function(scaled.rounded->getParentOfType<func::FuncOp>().getName()))
+  remark::passed(getLoc(), getRemark(scaled.rounded))
       << remark::add("{0} products scale a {1}x{2} matrix themselves",
                      products.size(), shape[0], shape[1]);
 }
 
-/// Whether a single number depends on a matrix, which a reduction must have led
-/// to: the product of both has its size from the number then, whatever size the
-/// matrix has.
-static bool isMeasuredOn(Value number, Value matrix) {
-  SmallVector<Value> pending{number};
-  llvm::SmallPtrSet<Operation *, 16> seen;
-  while (!pending.empty()) {
-    Value value = pending.pop_back_val();
-    Operation *op = value.getDefiningOp();
-    if (value == matrix) {
-      return true;
-    }
-    if (op && seen.insert(op).second) {
-      llvm::append_range(pending, op->getOperands());
-    }
+//===----------------------------------------------------------------------===//
+// What is normalized
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+/// A matrix that is multiplied or divided by numbers: one, or one for each row
+/// or column.
+struct Scaling {
+  Value matrix;
+  Value numbers;
+  bool isDivided;
+};
+
+} // namespace
+
+static Value skipWidening(Value matrix) {
+  while (auto widened = matrix.getDefiningOp<arith::ExtFOp>()) {
+    matrix = widened.getIn();
   }
-  return false;
+  return matrix;
 }
 
-/// Matches `matrix * number` and `matrix / number` of f32, or in f64 of a
-/// matrix of f32, if nothing but the rounding uses it.
-static std::optional<ScaledMatrix> matchScaled(arith::TruncFOp rounded) {
-  Value value = rounded.getIn();
-  if (auto narrowed = value.getDefiningOp<arith::TruncFOp>();
-      narrowed && value.hasOneUse()) {
-    value = narrowed.getIn();
-  }
+static std::optional<Scaling> matchScaling(Value value) {
   Operation *op = value.getDefiningOp();
-  if (!isa_and_present<arith::MulFOp, arith::DivFOp>(op) ||
-      !value.hasOneUse()) {
+  if (!isa_and_present<arith::MulFOp, arith::DivFOp>(op)) {
     return std::nullopt;
   }
   bool isDivided = isa<arith::DivFOp>(op);
   for (unsigned side : {1u, 0u}) {
-    Value number = getRepeated(op->getOperand(side));
-    Value matrix = op->getOperand(1 - side);
-    if (auto widened = matrix.getDefiningOp<arith::ExtFOp>();
-        widened && getMatrixType(matrix).getElementType().isF64()) {
-      matrix = widened.getIn();
-    }
-    if (number && getMatrixType(matrix).getElementType().isF32() &&
-        isMeasuredOn(number, matrix) && (side == 1 || !isDivided)) {
-      return ScaledMatrix{rounded, matrix, number, isDivided};
+    auto repeated = op->getOperand(side).getDefiningOp<BroadcastOp>();
+    if (repeated && (side == 1 || !isDivided)) {
+      return Scaling{op->getOperand(1 - side), repeated.getInput(), isDivided};
     }
   }
   return std::nullopt;
 }
 
-/// Whether a product of `matrix` scales with it, or with its square: what else
-/// it multiplies does not, and neither does another addend.
-static bool canScale(Operation *user, Value matrix) {
-  auto product = dyn_cast<MatmulOp>(user);
-  if (!product || product.getFactor()) {
-    return false;
+/// Whether every element of `value` is made of the one of `matrix` at the same
+/// place, and of nothing else.
+static bool isMadeOf(Value value, Value matrix) {
+  SmallVector<Value> pending{value};
+  llvm::SmallPtrSet<Operation *, 8> seen;
+  while (!pending.empty()) {
+    Value next = skipWidening(pending.pop_back_val());
+    Operation *op = next.getDefiningOp();
+    if (next == matrix || isSplat(next)) {
+      continue;
+    }
+    if (!op || !isElementwise(op)) {
+      return false;
+    }
+    if (seen.insert(op).second) {
+      llvm::append_range(pending, op->getOperands());
+    }
   }
-  int degree = (product.getLhs() == matrix) + (product.getRhs() == matrix);
+  return true;
+}
+
+/// Whether numbers are divided by what was measured on a matrix: by a reduction
+/// of nothing else. Their product with the matrix has its size from them then,
+/// whatever size the matrix has. `isInverted`: whether they are divided by.
+static bool divideByMeasure(Value numbers, bool isInverted, Value matrix) {
+  SmallVector<std::pair<Value, bool>> pending{{numbers, isInverted}};
+  // Ops that were met as they are, and inverted.
+  std::array<llvm::SmallPtrSet<Operation *, 16>, 2> seen;
+  while (!pending.empty()) {
+    auto [value, inverted] = pending.pop_back_val();
+    Operation *op = value.getDefiningOp();
+    if (!op || !seen[inverted].insert(op).second) {
+      continue;
+    }
+    auto reduce = dyn_cast<ReduceOp>(op);
+    if (reduce && inverted && isMadeOf(reduce.getInput(), matrix)) {
+      return true;
+    }
+    bool isRoot = isa<math::RsqrtOp>(op), isQuotient = isa<arith::DivFOp>(op);
+    for (OpOperand &operand : op->getOpOperands()) {
+      bool flips = isRoot || (isQuotient && operand.getOperandNumber() == 1);
+      pending.push_back({operand.get(), inverted != flips});
+    }
+  }
+  return false;
+}
+
+/// Whether a matrix is one that was divided by its own size: all of it, or its
+/// rows or columns.
+static bool isDividedBySize(Value value) {
+  SmallVector<Scaling> scalings;
+  Value matrix = value;
+  while (std::optional<Scaling> scaling = matchScaling(matrix)) {
+    scalings.push_back(*scaling);
+    matrix = skipWidening(scaling->matrix);
+  }
+  return llvm::any_of(scalings, [&](const Scaling &scaling) {
+    return divideByMeasure(scaling.numbers, scaling.isDivided, matrix);
+  });
+}
+
+/// Whether a matrix is a polynomial of matrices that were divided by their own
+/// sizes: it is far from the limits of f32, however large or small what the
+/// update was given is.
+static bool hasModerateSize(Value value) {
+  SmallVector<Value> pending{value};
+  llvm::SmallPtrSet<Operation *, 16> seen;
+  while (!pending.empty()) {
+    Value next = pending.pop_back_val();
+    Operation *op = next.getDefiningOp();
+    if (isSplat(next) || isDividedBySize(next)) {
+      continue;
+    }
+    if (!isa_and_present<MatmulOp, TransposeOp, arith::AddFOp, arith::SubFOp,
+                         arith::MulFOp, arith::NegFOp, arith::ExtFOp,
+                         arith::TruncFOp>(op)) {
+      return false;
+    }
+    if (seen.insert(op).second) {
+      // Scalars of the host are taken for what they nearly always are:
+      // coefficients.
+      llvm::copy_if(op->getOperands(), std::back_inserter(pending),
+                    getMatrixType);
+    }
+  }
+  return true;
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
+
+/// Matches `matrix * number` and `matrix / number` of f32, or in f64 of a
+/// matrix of f32, rounded for products.
+static std::optional<ScaledMatrix> matchScaled(arith::TruncFOp rounded) {
+  Value value = rounded.getIn();
+  if (auto narrowed = value.getDefiningOp<arith::TruncFOp>()) {
+    value = narrowed.getIn();
+  }
+  std::optional<Scaling> scaling = matchScaling(value);
+  if (!scaling || getMatrixType(scaling->numbers).getNumElements() != 1) {
+    return std::nullopt;
+  }
+  Value matrix = scaling->matrix;
+  if (getMatrixType(matrix).getElementType().isF64()) {
+    auto widened = matrix.getDefiningOp<arith::ExtFOp>();
+    matrix = widened ? widened.getIn() : matrix;
+  }
+  bool isMeasured = divideByMeasure(scaling->numbers, scaling->isDivided,
+                                    skipWidening(matrix));
+  return isMeasured
+             ? std::optional(ScaledMatrix{rounded, matrix, scaling->numbers,
+                                          scaling->isDivided})
+             : std::nullopt;
+}
+
+namespace {
+
+/// Chooses the matrices of one update whose numbers its products apply.
+class NormChooser {
+public:
+  explicit NormChooser(CudaTargetAttr target) : half(target.getHalfType()) {}
+
+  /// Looks at a rounding; says why if its matrix is normalized, but not chosen.
+  void visit(arith::TruncFOp rounded);
+  ArrayRef<ScaledMatrix> getChosen() const { return chosen; }
+
+private:
+  StringRef findObstacle(ScaledMatrix scaled) const;
+  StringRef findObstacle(Operation *user, Value matrix) const;
+
+  FloatType half;
+  SmallVector<ScaledMatrix> chosen;
+  /// Products that apply the number of one that was chosen. Looked up only.
+  DenseSet<Operation *> products;
+};
+
+} // namespace
+
+/// What keeps a use of the normalized matrix from being one of a matrix that is
+/// scaled afterwards, with its number or its square; empty if nothing does.
+StringRef NormChooser::findObstacle(Operation *user, Value matrix) const {
+  auto product = dyn_cast<MatmulOp>(user);
+  if (!product) {
+    return "others than products read it";
+  }
+  if (product.getFactor() || products.contains(product)) {
+    return "a product of it has a factor already";
+  }
+  bool isLeft = product.getLhs() == matrix,
+       isRight = product.getRhs() == matrix;
   Value addend = product.getAddend();
-  return addend ? degree == 1 && addend == matrix : degree > 0;
+  if (addend && (isLeft == isRight || addend != matrix)) {
+    return "a product of it adds what does not scale with it";
+  }
+  Value other = isLeft ? product.getRhs() : product.getLhs();
+  return isLeft != isRight && !hasModerateSize(other)
+             ? "a product multiplies it with what may be of any size"
+             : "";
+}
+
+StringRef NormChooser::findObstacle(ScaledMatrix scaled) const {
+  if (!half.isBF16()) {
+    return "f16 has no range for a matrix that is not";
+  }
+  if (!getMatrixType(scaled.matrix).getElementType().isF32()) {
+    return "it is not of f32";
+  }
+  Value narrowed = scaled.rounded.getIn();
+  bool isRead = !narrowed.hasOneUse();
+  if (auto op = narrowed.getDefiningOp<arith::TruncFOp>()) {
+    isRead |= !op.getIn().hasOneUse();
+  }
+  if (isRead) {
+    return "others than products read it";
+  }
+  for (Operation *user : scaled.rounded->getUsers()) {
+    StringRef obstacle = findObstacle(user, scaled.rounded);
+    if (!obstacle.empty()) {
+      return obstacle;
+    }
+  }
+  return "";
+}
+
+void NormChooser::visit(arith::TruncFOp rounded) {
+  auto type = getMatrixType(rounded);
+  // The norm of a single row is there before the row leaves the chip.
+  if (!type || type.getElementType() != half || type.getDimSize(0) == 1 ||
+      llvm::none_of(rounded->getUsers(), llvm::IsaPred<MatmulOp>)) {
+    return;
+  }
+  std::optional<ScaledMatrix> scaled = matchScaled(rounded);
+  if (!scaled) {
+    return;
+  }
+  StringRef obstacle = findObstacle(*scaled);
+  if (obstacle.empty()) {
+    chosen.push_back(*scaled);
+    products.insert_range(rounded->getUsers());
+    return;
+  }
+  remark::missed(rounded.getLoc(), getRemark(rounded))
+      << remark::add("a {0}x{1} matrix is normalized before its products: {2}",
+                     type.getDimSize(0), type.getDimSize(1), obstacle);
 }
 
 namespace {
@@ -203,28 +390,18 @@ struct FoldNormsPass : kaon::impl::FoldNormsPassBase<FoldNormsPass> {
   void runOnOperation() override {
     func::FuncOp update = getOperation();
     CudaTargetAttr target = getCudaTarget(update);
-    if (!isUpdate(update) || !target || !target.getHalfType().isBF16()) {
+    if (!isUpdate(update) || !target) {
       return;
     }
-    for (auto rounded : llvm::to_vector(update.getOps<arith::TruncFOp>())) {
-      if (std::optional<ScaledMatrix> scaled = match(rounded)) {
-        NormFolder(*scaled).fold();
-      }
+    // All are chosen before any is rewritten: what is rewritten does not look
+    // normalized any more.
+    NormChooser chooser(target);
+    llvm::for_each(update.getOps<arith::TruncFOp>(),
+                   [&](arith::TruncFOp rounded) { chooser.visit(rounded); });
+    for (const ScaledMatrix &scaled : chooser.getChosen()) {
+      NormFolder(scaled).fold();
     }
     eraseDeadOps(update);
-  }
-
-  static std::optional<ScaledMatrix> match(arith::TruncFOp rounded) {
-    auto type = getMatrixType(rounded);
-    // The norm of a single row is there before the row leaves the chip.
-    if (!type || !type.getElementType().isBF16() || type.getDimSize(0) == 1 ||
-        rounded->use_empty()) {
-      return std::nullopt;
-    }
-    bool scales = llvm::all_of(rounded->getUsers(), [&](Operation *user) {
-      return canScale(user, rounded);
-    });
-    return scales ? matchScaled(rounded) : std::nullopt;
   }
 };
 

@@ -190,6 +190,8 @@ struct PlannedKernel {
   /// The direction of its reductions; none if it has no reduction.
   std::optional<Along> direction;
   SmallVector<Value> roots;
+  /// Whether no other root may join the first.
+  bool isAlone = false;
 };
 
 /// Decides what is stored, and in which kernel each stored value is computed.
@@ -230,6 +232,7 @@ private:
   const Node &node(Value value) const { return nodes.find(value)->second; }
   bool isNode(Value value) const { return nodes.contains(value); }
   bool isRoot(Value value) const { return roots.contains(value); }
+  bool keepsMaterialized(Value root) const;
   Shape getDomain(Value root) const {
     return node(root).pinned.value_or(getShape(root));
   }
@@ -242,32 +245,29 @@ private:
   bool assignStages();
   bool assignStage(Operation *op);
   void assignKernels();
+  void reportMoved();
   bool storeWhatShowsTheDomain();
   bool storeWhatIsDearToRecompute();
   Cone findCone(Value root, unsigned stage, Shape domain) const;
   bool store(Value value) { return roots.insert(value).second; }
   /// Stores a value for an op of a later kernel, whatever others do with it.
   bool loadFor(Operation *op, Value value) {
-    bool isNew = loadedBy.insert({op, value}).second;
-    return store(value) || isNew;
-  }
-  /// Stores a value, and does not let the kernel that computes it use it.
     if (!isStorable(value)) {
       return forReduced(value, [&](Value operand) {
         return loadFor(value.getDefiningOp(), operand);
       });
     }
-  bool cut(Value value) {
-    bool isNew = cuts.insert(value).second;
+    bool isNew = loadedBy.insert({op, value}).second;
     return store(value) || isNew;
   }
-
+  /// Stores a value, and does not let the kernel that computes it use it.
+  bool cut(Value value) {
     if (!isStorable(value)) {
       return forReduced(value, [&](Value operand) { return cut(operand); });
     }
-  func::FuncOp update;
-  /// Ops that kernels can hold, in order.
-  SmallVector<Operation *> ops;
+    bool isNew = cuts.insert(value).second;
+    return store(value) || isNew;
+  }
   /// Does to the operands of an op that have reductions on their way what
   /// cannot be done to its result. Whether it made further roots.
   bool forReduced(Value value, function_ref<bool(Value)> store) {
@@ -279,8 +279,12 @@ private:
     }
     return isNew;
   }
+
+  func::FuncOp update;
+  /// Ops that kernels can hold, in order.
+  SmallVector<Operation *> ops;
   // Sets and maps below are looked up only, never iterated.
-  DenseSet<Value> roots, cuts;
+  DenseSet<Value> roots, cuts, materialized;
   DenseSet<std::pair<Operation *, Value>> loadedBy;
   DenseMap<Value, Node> nodes;
   DenseMap<Operation *, unsigned> barrierStages;
@@ -294,6 +298,7 @@ private:
 
 FusionPlan::FusionPlan(func::FuncOp update, ArrayRef<Value> materialized)
     : update(update) {
+  this->materialized.insert_range(materialized);
   for (Operation &op : update.getBody().front()) {
     if (classify(&op) == OpClass::Fusible) {
       ops.push_back(&op);
@@ -308,6 +313,7 @@ FusionPlan::FusionPlan(func::FuncOp update, ArrayRef<Value> materialized)
     }
     assignKernels();
   } while (storeWhatShowsTheDomain() || storeWhatIsDearToRecompute());
+  reportMoved();
 }
 
 void FusionPlan::collectRoots(ArrayRef<Value> materialized) {
@@ -439,19 +445,58 @@ bool FusionPlan::assignStage(Operation *op) {
   return false;
 }
 
+/// Whether all elements of a matrix are made of host scalars and single
+/// elements on the device, and therefore equal.
+static bool isMadeOfSingles(Value value) {
+  SmallVector<Value> pending{value};
+  llvm::SmallPtrSet<Operation *, 8> seen;
+  while (!pending.empty()) {
+    Value next = pending.pop_back_val();
+    if (!getMatrixType(next) || isUniform(next) ||
+        getShape(next) == Shape{1, 1}) {
+      continue;
+    }
+    Operation *op = next.getDefiningOp();
+    if (!op || !isElementwise(op)) {
+      return false;
+    }
+    if (seen.insert(op).second) {
+      llvm::append_range(pending, op->getOperands());
+    }
+  }
+  return true;
+}
+
+/// Whether a root is a materialized matrix while something holds that is the
+/// same for all elements. In a kernel of its own it has nothing to do then,
+/// because it can lie over that matrix (findKeptArgument).
+bool FusionPlan::keepsMaterialized(Value root) const {
+  auto select = root.getDefiningOp<arith::SelectOp>();
+  const Node &found = node(root);
+  return select && materialized.contains(select.getTrueValue()) &&
+         isLoaded(select.getTrueValue(), found.stage) &&
+         found.rowReductions.empty() && found.columnReductions.empty() &&
+         isMadeOfSingles(select.getCondition());
+}
+
 void FusionPlan::assignKernels() {
   kernels.clear();
   kernelOf.clear();
   auto findKernel = [&](unsigned stage, Shape domain,
                         std::optional<Along> direction) {
     return llvm::find_if(kernels, [&](const PlannedKernel &kernel) {
-      return kernel.stage == stage && kernel.domain == domain &&
+      return !kernel.isAlone && kernel.stage == stage &&
+             kernel.domain == domain &&
              (!direction || kernel.direction == direction);
     });
   };
   auto assign = [&](Value root, std::optional<Along> direction) {
     unsigned stage = node(root).stage;
     Shape domain = getDomain(root);
+    if (keepsMaterialized(root)) {
+      kernels.push_back({stage, domain, direction, {root}, /*isAlone=*/true});
+      return;
+    }
     auto *kernel = findKernel(stage, domain, direction);
     if (kernel == kernels.end()) {
       kernels.push_back({stage, domain, direction, {}});
@@ -484,8 +529,12 @@ void FusionPlan::assignKernels() {
     llvm::sort(kernel.roots, isBefore);
   }
   llvm::sort(kernels, [&](const PlannedKernel &a, const PlannedKernel &b) {
-    return a.stage != b.stage ? a.stage < b.stage
-                              : isBefore(a.roots.front(), b.roots.front());
+    if (a.stage != b.stage || a.isAlone != b.isAlone) {
+      // What stands alone first: it overwrites nothing that others read, but
+      // they may overwrite what it reads.
+      return std::pair(a.stage, !a.isAlone) < std::pair(b.stage, !b.isAlone);
+    }
+    return isBefore(a.roots.front(), b.roots.front());
   });
   for (auto [index, kernel] : llvm::enumerate(kernels)) {
     for (Value root : kernel.roots) {
@@ -501,6 +550,28 @@ void FusionPlan::assignKernels() {
   for (auto [argument, value] : llvm::zip(targets, terminator->getOperands())) {
     if (!isa<BlockArgument>(value)) {
       overwrittenAt[update.getArgument(argument)] = getLoadStage(value) - 1;
+    }
+  }
+}
+
+/// Reports roots that are a materialized matrix, or something else, in kernels
+/// that always have to write them.
+void FusionPlan::reportMoved() {
+  for (const PlannedKernel &kernel : kernels) {
+    for (Value root : kernel.roots) {
+      auto select = root.getDefiningOp<arith::SelectOp>();
+      if (kernel.isAlone || !select ||
+          !materialized.contains(select.getTrueValue())) {
+        continue;
+      }
+      auto [rows, columns] = getShape(root);
+      remark::missed(root.getLoc(), remark::RemarkOpts::name("Moved")
+                                        .category("kaon-fuse-kernels")
+                                        .function(update.getName()))
+          << remark::add("a kernel that always runs chooses a materialized "
+                         "{0}x{1} matrix or another: not by a single number "
+                         "that was there before",
+                         rows, columns);
     }
   }
 }
@@ -588,6 +659,9 @@ bool FusionPlan::storeWhatIsDearToRecompute() {
         usedIn[value].insert(users.begin(), users.end());
       }
     }
+    if (!isStorable(value)) {
+      continue;
+    }
     SmallVector<unsigned> users(usedIn[value].begin(), usedIn[value].end());
     llvm::sort(users);
     unsigned stage = node(value).stage;
@@ -602,8 +676,9 @@ bool FusionPlan::storeWhatIsDearToRecompute() {
       bool beatsCopy =
           cone.overwrittenBytes > 0 && !isSplat(value) &&
           getMatrixBytes(getMatrixType(value)) <= cone.overwrittenBytes;
+      // What has work only for few matrices may compute it again.
       bool dear =
-          users.size() > 1 &&
+          users.size() > 1 && !kernel.isAlone &&
           (cone.hasReduction ? isa<ReduceOp>(op) : cone.fullLoads > maxLoads);
       if ((beatsCopy || dear) && store(value)) {
         return true;
@@ -661,9 +736,6 @@ void KernelBuilder::collect(Value value) {
   }
 }
 
-    if (!isStorable(value)) {
-      continue;
-    }
 Value KernelBuilder::getInput(Value value) {
   if (!mapping.contains(value)) {
     inputs.push_back(stored.lookup_or(value, value));

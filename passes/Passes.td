@@ -265,11 +265,19 @@ def FoldNormsPass : Pass<"kaon-fold-norms", "::mlir::func::FuncOp"> {
     divide and round for products. Where only `bf16` products read the quotient, they
     can divide instead: the matrix is rounded in the pass that finds the norm, and each
     product gets the number as its `factor`, squared if it multiplies the matrix with
-    itself. That is possible for a matrix that is multiplied (or divided) by a single
-    number which was measured on it, if each product that reads it is of the matrix with
-    itself, without an addend, or of it with something else, without an addend or with
-    the matrix as addend. All others are left alone, and so is a matrix of one row, whose
-    norm is known before the row leaves the chip.
+    itself. That is done with a matrix that is multiplied or divided by a single number
+    which is divided by what was measured on it, by a reduction of nothing else, if each
+    product that reads it is
+
+    * of the matrix with itself, without an addend, or of it with something else, without
+      an addend or with the matrix as addend;
+    * not one that has a factor already: of two normalized matrices in one product, the
+      first has its number applied there;
+    * of it with a polynomial of matrices that were divided by their own norms, or their
+      rows or columns by theirs (the reason is below).
+
+    All others are left alone, and so is a matrix of one row, whose norm is known before
+    the row leaves the chip.
 
     Sums of products are taken in `f32`, where products of a matrix near 1e-30 vanish and
     those of one near 1e30 overflow. So the matrix is multiplied by a power of two, the
@@ -283,22 +291,29 @@ def FoldNormsPass : Pass<"kaon-fold-norms", "::mlir::func::FuncOp"> {
     (`kaon.materialize` stores that in the first pass). A zero matrix, whose number is
     zero, has the rescue one and stays zero.
 
-    With `x` the normalized matrix, products are of `y = x / rest`. If `x` has norm one or
-    less, sums of products with `y` are at most `2^64` (`y y^T`) or `2^32` times what
-    they multiply, and the square of the rest is at least `2^-64`: neither overflows nor
-    vanishes where what is multiplied was normalized, too. A matrix that was not, and is
-    itself within `2^32` of the limits of `f32`, does so that much earlier than it would
-    beside `x`; so does a `y` whose `x` has a norm above `2^31`. Terms lose bits only below
-    `2^-126`, which is below `2^-62` after scaling (for `rest = 2^32`), far below half of the
-    last digit of `bf16` in a result of norm one.
+    With `x` the normalized matrix, products are of `y = x / rest`. If the norm of `x` is
+    between `2^-26` and `2^31`, sums of products `y y^T` are below `2^126`, and the square
+    of the rest is at least `2^-64`: neither overflows nor vanishes. Terms lose bits only
+    below `2^-126`, which is `2^-62` after scaling (for `rest = 2^32`) and no more than
+    `2^-10` of the square of the norm of `x`, less than half of the last digit of `bf16`.
+    What a matrix is divided by is not bounded: `c * u / norm(u)` with a `c` beyond these
+    limits overflows or vanishes that much earlier than without this pass.
 
-    An update that normalizes two matrices for products at once pays for it: both selects
-    become one kernel, whose results cannot both lie over what is kept, so that it always
-    runs.
+    Mixed products, of `y` with another matrix `z`, are up to `2^32` times larger or
+    smaller than those of `x` with `z`. Where `z` may be of any size, say a state that holds
+    squares of gradients near 1e-30, they would vanish, or overflow, earlier than without
+    this pass. So `z` must have its size from normalization, too: polynomials of normalized
+    matrices have sizes around one, whatever a step is given, as long as their coefficients
+    have. Scalars of the host are taken for such numbers, between `2^-60` and `2^60`. An epsilon
+    that outweighs a norm leaves what it guards as small as it is, with so much less room.
+
+    Each guard, the select of what is kept or moved, is a kernel of its own
+    (`kaon-fuse-kernels`): one that had something else to write would always run. So the
+    pass saves a pass over each matrix, and adds a few single numbers.
 
     Only for `half = bf16`: `f16` has no range for a matrix that is not normalized, which
     keeps its two passes. Every matrix is reported as a remark of category
-    `kaon-fold-norms`.
+    `kaon-fold-norms`, with what stands in the way if its norm is not folded.
 
     Example (`s` was measured on `u`):
 
@@ -374,7 +389,13 @@ def FuseKernelsPass : Pass<"kaon-fuse-kernels", "::mlir::func::FuncOp"> {
     kernel over the `1xM` row sums. Numbers are passed to kernels as scalars, so
     that equal kernels of different shapes stay equal.
 
-    Every kernel is reported as a remark of category `kaon-fuse-kernels`.
+    A matrix that equals a materialized one (`kaon.materialize`) unless a single number
+    says otherwise is never computed together with others. Its kernel has one result,
+    which can lie over the materialized matrix (`kaon-plan-memory`), and then nothing to
+    do for most matrices.
+
+    Every kernel is reported as a remark of category `kaon-fuse-kernels`, and so is a
+    materialized matrix that is chosen or not in another way, by a kernel that always runs.
 
     Example:
 
@@ -491,8 +512,10 @@ def PlanMemoryPass : Pass<"kaon-plan-memory", "::mlir::ModuleOp"> {
     are written in place over the old ones where nothing reads an old value
     afterwards, else to the workspace and copied at the end. Values whose lives do
     not meet share memory; a kernel, or a product with an addend, may overwrite an
-    operand of its result's shape that nobody reads later. Offsets are multiples of
-    64 bytes.
+    operand of its result's shape that nobody reads later. A kernel whose result is one
+    of its operands as long as a single number says so overwrites that one, if it may;
+    if not, a remark of category `kaon-plan-memory` says that the kernel moves it. Offsets
+    are multiples of 64 bytes.
 
     For CUDA offsets are multiples of 256 bytes, and rows of 16-bit matrices start at
     multiples of 16 bytes. What a 16-bit product reads or stores lies in the

@@ -50,9 +50,11 @@ private:
   void placeResults();
   bool canReplaceInPlace(Value value, BlockArgument argument);
   int64_t getLastUse(Value value) const;
+  OpOperand *findReusable(OpResult result) const;
   void assignBuffers();
   void assignOffsets();
   void annotate();
+  void reportMoves();
 
   func::FuncOp update;
   Outliner &outliner;
@@ -153,6 +155,34 @@ int64_t Planner::getLastUse(Value value) const {
   return last;
 }
 
+/// What the only result of a launch is while something holds that is the same
+/// for all elements, or null.
+static Value getKept(Operation *op) {
+  auto launch = dyn_cast<LaunchOp>(op);
+  func::FuncOp kernel = launch ? getKernel(launch) : func::FuncOp();
+  std::optional<KeptArgument> kept =
+      kernel ? findKeptArgument(kernel) : std::nullopt;
+  return kept ? launch->getOperand(kept->argument.getArgNumber()) : Value();
+}
+
+/// An operand in the workspace that a result may be written over, because
+/// nobody reads it afterwards: what the launch keeps, if it may, else the first
+/// one. A buffer that another result has taken has a later end by now.
+OpOperand *Planner::findReusable(OpResult result) const {
+  Operation *op = result.getOwner();
+  Value kept = getKept(op);
+  OpOperand *found = nullptr;
+  for (OpOperand &operand : op->getOpOperands()) {
+    auto buffer = bufferOf.find(getViewed(operand.get()));
+    if (buffer != bufferOf.end() &&
+        buffers[buffer->second].end == position.lookup(op) &&
+        mayOverwrite(operand, result) && (!found || operand.get() == kept)) {
+      found = &operand;
+    }
+  }
+  return found;
+}
+
 void Planner::assignBuffers() {
   for (Operation &op : update.getBody().front()) {
     if (isView(&op)) {
@@ -163,16 +193,8 @@ void Planner::assignBuffers() {
         continue;
       }
       int64_t begin = position.lookup(&op), end = getLastUse(result);
-      // Overwrite an operand that nobody reads afterwards. A buffer that
-      // another result has taken has a later end by now.
-      auto *reusable =
-          llvm::find_if(op.getOpOperands(), [&](OpOperand &operand) {
-            auto buffer = bufferOf.find(getViewed(operand.get()));
-            return buffer != bufferOf.end() &&
-                   buffers[buffer->second].end == begin &&
-                   mayOverwrite(operand, result);
-          });
-      if (reusable != op.getOpOperands().end() && end > begin) {
+      OpOperand *reusable = findReusable(result);
+      if (reusable && end > begin) {
         unsigned index = bufferOf.lookup(getViewed(reusable->get()));
         buffers[index].end = end;
         bufferOf[result] = index;
@@ -248,6 +270,24 @@ void Planner::annotate() {
                   builder.getI64IntegerAttr(workspace));
 }
 
+/// Reports launches that move a matrix which they could leave where it is.
+void Planner::reportMoves() {
+  for (auto op : update.getOps<LaunchOp>()) {
+    Value kept = getKept(op);
+    if (!kept || isa<BlockArgument>(getViewed(kept)) ||
+        findArgumentKeptInPlace(op)) {
+      continue;
+    }
+    auto [rows, columns] = getLaunchSizes(op);
+    remark::missed(op.getLoc(), remark::RemarkOpts::name("InPlace")
+                                    .category("kaon-plan-memory")
+                                    .function(update.getName()))
+        << remark::add("{0} moves a {1}x{2} matrix even while it stays as it "
+                       "is: its result lies elsewhere",
+                       op.getKernel(), rows, columns);
+  }
+}
+
 void Planner::plan() {
   copyWhatIsNotComputed();
   placeResults();
@@ -257,6 +297,7 @@ void Planner::plan() {
   assignBuffers();
   assignOffsets();
   annotate();
+  reportMoves();
 }
 
 //===----------------------------------------------------------------------===//

@@ -230,3 +230,91 @@ def random_updates(draw: Any, max_statements: int = 8) -> RandomUpdate:
         ]
     )
     return RandomUpdate(source, [roles[kinds[name]] for name in states], writer.has_products, writer.period)
+
+
+_NORMALIZED = [
+    "{a} / kl.norm({a})",
+    "{a} / kl.max(kl.abs({a}))",
+    "{a} * (1.0 / kl.norm({a}))",
+    "0.5 * ({a} / kl.mean(kl.abs({a})))",
+    "kl.normalize({a})",
+    'kl.normalize({a}, along="row")',
+    'kl.normalize({a}, along="column")',
+    '{a} / (2.0 * kl.max(kl.norm({a}, along="row")))',
+]
+_MIXED = [
+    "{a} + 0.5 * {b}",
+    "{a} * kl.norm({b})",
+    "{a} * {b}",
+    "kl.lerp({a}, {b}, mu)",
+    "kl.where(kl.norm({a}) > 0.5 * kl.norm({b}), {a}, {b})",
+]
+_PRODUCTS = {
+    LEFT: ["{a} @ {b}.T", "{l} @ {k}", "kl.normalize({a} @ {b}.T)", "kl.normalize({r} @ {a}.T)"],
+    RIGHT: ["{a}.T @ {b}", "kl.normalize({a}.T @ {b})", "kl.normalize({r}.T @ {a})"],
+    FULL: [
+        "{l} @ {a}",
+        "{a} @ {q}",
+        "kl.normalize({l} @ {r})",
+        "({a} @ {b}.T) @ {a}",
+        "1.5 * {a} - 0.5 * (({a} @ {a}.T) @ {a})",
+        "kl.newton_schulz({r}, steps=2)",
+        "kl.normalize(({r} @ {a}.T) @ {b})",
+    ],
+}
+_SQUARES = {"l": LEFT, "k": LEFT, "q": RIGHT}
+
+
+@st.composite
+def normalized_updates(draw: Any, max_statements: int = 6) -> RandomUpdate:
+    """Updates of gradients and momenta of any size: what they change the parameter by does not depend on it.
+
+    Matrices of any size, here ``r``, are the gradient, the momentum and sums of both. All others are made of them by
+    dividing by norms, of all elements, rows or columns, and of those by products, sums and single values.
+    """
+    raw = ["g", "m"]
+    sizes: dict[str, list[str]] = {FULL: [], LEFT: [], RIGHT: []}
+    lines: list[str] = []
+
+    def define(kind: str, expression: str) -> None:
+        sizes[kind].append(f"v{len(lines)}")
+        lines.append(f"    v{len(lines)} = {expression}")
+
+    def one(names: list[str]) -> str:
+        return str(draw(st.sampled_from(names)))
+
+    if draw(st.booleans()):
+        lines.append("    v0 = kl.lerp(m, g, 1 - mu)")
+        raw.append("v0")
+    for _ in range(draw(st.integers(1, 2))):
+        define(FULL, one(_NORMALIZED).format(a=one(raw)))
+    has_products = False
+    for _ in range(draw(st.integers(2, max_statements))):
+        kind = one([FULL, FULL, LEFT, RIGHT])
+        names = {"a": one(sizes[FULL]), "b": one(sizes[FULL]), "r": one(raw)}
+        names |= {letter: one(sizes[found]) for letter, found in _SQUARES.items() if sizes[found]}
+        choices = [text for text in _PRODUCTS[kind] if all(x in names or f"{{{x}}}" not in text for x in _SQUARES)]
+        if draw(st.booleans()) and sizes[kind]:
+            source = one(raw if kind == FULL and draw(st.booleans()) else sizes[kind])
+            mixed = one(_MIXED).format(a=one(sizes[kind]), b=one(sizes[kind]))
+            define(kind, mixed if draw(st.booleans()) else one(_NORMALIZED).format(a=source))
+        else:
+            has_products = True
+            define(kind, one(choices).format(**names))
+    return RandomUpdate(
+        "\n".join(
+            [
+                "import kaon",
+                "import kaon.language as kl",
+                "",
+                "@kaon.update",
+                "def update(w: kl.param, g: kl.grad, m: kl.state, lr: kl.scalar, mu: kl.scalar):",
+                *lines,
+                f"    return w - lr * {sizes[FULL][-1]}, {one(['kl.lerp(m, g, 1 - mu)', *sizes[FULL]])}",
+                "",
+            ]
+        ),
+        ["state"],
+        has_products,
+        1,
+    )

@@ -16,6 +16,7 @@ from typing import Any
 import fake_cuda
 import kaon
 import kaon.language as kl
+import norm_updates
 import numpy as np
 import pytest
 import shim_traffic
@@ -210,6 +211,13 @@ def test_columns_of_rows_that_are_apart() -> None:
 def test_random_updates(update: RandomUpdate, shape: tuple[int, int], dtype: str, gap: int) -> None:
     note(update.source)
     check(matrices(update, shape, dtype, (0, 1)), gap)
+
+
+def test_updates_that_normalize() -> None:
+    """Several matrices whose norms products apply: the launches that save them read one number each."""
+    updates = (norm_updates.same_twice, norm_updates.two, norm_updates.crossed, norm_updates.beside)
+    entries = [entry for update in updates for entry in entries_for(update, [(24, 40)])]
+    assert check(entries) >= {"rows", "elementwise", "matmul"}
 
 
 def test_rows_that_do_not_fit_on_the_chip_are_read_again() -> None:

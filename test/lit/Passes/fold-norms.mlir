@@ -1,10 +1,13 @@
 // RUN: kaon-opt %s --split-input-file --kaon-fold-norms | FileCheck %s
+// RUN: kaon-opt %s --split-input-file --kaon-fold-norms -remarks-filter=kaon-fold-norms -remark-format=emitRemark -o /dev/null 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=REMARK --implicit-check-not=remark:
 
 // What a matrix is divided by becomes the factor of the products that read it,
 // squared where they read it twice.
 
 module attributes {kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 166912>} {
 
+// REMARK: remark: {{.*}}Passed{{.*}}Function=step{{.*}}2 products scale a 4x6 matrix themselves
 // CHECK-LABEL: func.func @step
 // CHECK-SAME: %{{[a-z0-9]+}}: tensor<4x6xf32>
 // CHECK-SAME: %[[U:[a-z0-9]+]]: tensor<4x6xf32>
@@ -49,6 +52,7 @@ func.func @step(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<
 }
 
 // A user's own division, in f32.
+// REMARK: remark: {{.*}}Passed{{.*}}Function=divided{{.*}}2 products scale a 4x6 matrix themselves
 // CHECK-LABEL: func.func @divided
 // CHECK: %[[N:.*]] = kaon.reduce max %{{.*}} along all
 // CHECK-NEXT: %[[WIDE:.*]] = arith.extf %[[N]] : tensor<1x1xf32> to tensor<1x1xf64>
@@ -76,6 +80,7 @@ func.func @divided(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tens
 
 module attributes {kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 166912>} {
 
+// REMARK: remark: {{.*}}Missed{{.*}}Function=addend{{.*}}a product of it adds what does not scale with it
 // CHECK-LABEL: func.func @addend
 // CHECK-NOT: kaon.materialize
 // CHECK-NOT: factor
@@ -108,6 +113,7 @@ func.func @unmeasured(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: t
   return %y32, %m : tensor<4x4xf32>, tensor<1x1xf32>
 }
 
+// REMARK: remark: {{.*}}Missed{{.*}}Function=read_by_others{{.*}}others than products read it
 // CHECK-LABEL: func.func @read_by_others
 // CHECK-NOT: kaon.materialize
 // CHECK-NOT: factor
@@ -148,6 +154,7 @@ func.func @row(%w: tensor<1x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<1
 
 module attributes {kaon.cuda = #kaon.cuda_target<half = f16, shared_bytes = 166912>} {
 
+// REMARK: remark: {{.*}}Missed{{.*}}Function=f16{{.*}}f16 has no range for a matrix that is not
 // CHECK-LABEL: func.func @f16
 // CHECK-NOT: kaon.materialize
 // CHECK-NOT: factor
@@ -161,6 +168,125 @@ func.func @f16(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4
   %a = kaon.matmul %h, %h : (tensor<4x4xf16>, tensor<4x4xf16>) -> tensor<4x4xf16>
   %y32 = arith.extf %a : tensor<4x4xf16> to tensor<4x4xf32>
   return %y32 : tensor<4x4xf32>
+}
+
+}
+
+// -----
+
+// Beside a matrix of any size, a product would overflow or vanish earlier; not
+// beside a polynomial of normalized ones, whatever their rows and columns were
+// divided by. One number is enough for a product.
+
+module attributes {kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 166912>} {
+
+// CHECK-LABEL: func.func @raw
+// CHECK-NOT: kaon.materialize
+// CHECK-NOT: factor
+// CHECK: return
+// REMARK: remark: {{.*}}Missed{{.*}}Function=raw{{.*}}a 4x4 matrix is normalized before its products: a product multiplies it with what may be of any size
+func.func @raw(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xf32> {kaon.role = #kaon.role<grad>},
+               %m: tensor<4x4xf32> {kaon.role = #kaon.role<state>}, %step: i64 {kaon.role = #kaon.role<step>})
+    -> (tensor<4x4xf32>, tensor<4x4xf32>) attributes {kaon.update} {
+  %norm = kaon.reduce max %g along all : tensor<4x4xf32> -> tensor<1x1xf32>
+  %norms = kaon.broadcast %norm : tensor<1x1xf32> to tensor<4x4xf32>
+  %x = arith.divf %g, %norms : tensor<4x4xf32>
+  %h = arith.truncf %x : tensor<4x4xf32> to tensor<4x4xbf16>
+  %mh = arith.truncf %m : tensor<4x4xf32> to tensor<4x4xbf16>
+  %a = kaon.matmul %mh, %mh : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  %y = kaon.matmul %h, %a : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  %y32 = arith.extf %y : tensor<4x4xbf16> to tensor<4x4xf32>
+  return %y32, %m : tensor<4x4xf32>, tensor<4x4xf32>
+}
+
+// CHECK-LABEL: func.func @rows
+// CHECK: kaon.materialize
+// CHECK: kaon.matmul %{{.*}}, %{{.*}} factor
+// REMARK: remark: {{.*}}Passed{{.*}}Function=rows{{.*}}1 products scale a 4x4 matrix themselves
+func.func @rows(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xf32> {kaon.role = #kaon.role<grad>},
+                %m: tensor<4x4xf32> {kaon.role = #kaon.role<state>}, %s: f64 {kaon.role = #kaon.role<scalar>}, %step: i64 {kaon.role = #kaon.role<step>})
+    -> (tensor<4x4xf32>, tensor<4x4xf32>) attributes {kaon.update} {
+  %norm = kaon.reduce max %g along all : tensor<4x4xf32> -> tensor<1x1xf32>
+  %norms = kaon.broadcast %norm : tensor<1x1xf32> to tensor<4x4xf32>
+  %x = arith.divf %g, %norms : tensor<4x4xf32>
+  %h = arith.truncf %x : tensor<4x4xf32> to tensor<4x4xbf16>
+  %one = arith.constant dense<1.0> : tensor<4x1xf32>
+  %size = math.absf %m : tensor<4x4xf32>
+  %largest = kaon.reduce max %size along row : tensor<4x4xf32> -> tensor<4x1xf32>
+  %inverse = arith.divf %one, %largest : tensor<4x1xf32>
+  %first = kaon.broadcast %inverse : tensor<4x1xf32> to tensor<4x4xf32>
+  %half = arith.mulf %m, %first : tensor<4x4xf32>
+  %rest = arith.divf %inverse, %inverse : tensor<4x1xf32>
+  %second = kaon.broadcast %rest : tensor<4x1xf32> to tensor<4x4xf32>
+  %unit = arith.mulf %half, %second : tensor<4x4xf32>
+  %uh = arith.truncf %unit : tensor<4x4xf32> to tensor<4x4xbf16>
+  %a = kaon.matmul %uh, %uh alpha %s : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  %y = kaon.matmul %h, %a : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  %y32 = arith.extf %y : tensor<4x4xbf16> to tensor<4x4xf32>
+  return %y32, %m : tensor<4x4xf32>, tensor<4x4xf32>
+}
+
+// CHECK-LABEL: func.func @crossed
+// CHECK-COUNT-1: kaon.materialize
+// CHECK-NOT: kaon.materialize
+// CHECK: kaon.matmul %{{.*}}, %{{.*}} factor
+// REMARK: remark: {{.*}}Missed{{.*}}Function=crossed{{.*}}a product of it has a factor already
+// REMARK: remark: {{.*}}Passed{{.*}}Function=crossed{{.*}}1 products scale a 4x4 matrix themselves
+func.func @crossed(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xf32> {kaon.role = #kaon.role<grad>},
+                   %m: tensor<4x4xf32> {kaon.role = #kaon.role<state>}, %step: i64 {kaon.role = #kaon.role<step>})
+    -> (tensor<4x4xf32>, tensor<4x4xf32>) attributes {kaon.update} {
+  %gnorm = kaon.reduce max %g along all : tensor<4x4xf32> -> tensor<1x1xf32>
+  %gnorms = kaon.broadcast %gnorm : tensor<1x1xf32> to tensor<4x4xf32>
+  %x = arith.divf %g, %gnorms : tensor<4x4xf32>
+  %xh = arith.truncf %x : tensor<4x4xf32> to tensor<4x4xbf16>
+  %mnorm = kaon.reduce max %m along all : tensor<4x4xf32> -> tensor<1x1xf32>
+  %mnorms = kaon.broadcast %mnorm : tensor<1x1xf32> to tensor<4x4xf32>
+  %y = arith.divf %m, %mnorms : tensor<4x4xf32>
+  %yh = arith.truncf %y : tensor<4x4xf32> to tensor<4x4xbf16>
+  %a = kaon.matmul %xh, %yh : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  %a32 = arith.extf %a : tensor<4x4xbf16> to tensor<4x4xf32>
+  return %a32, %m : tensor<4x4xf32>, tensor<4x4xf32>
+}
+
+// A number that grows with the matrix does not give the product its size, nor
+// does one that was measured on the matrix and something else.
+// CHECK-LABEL: func.func @grows
+// CHECK-NOT: kaon.materialize
+// CHECK: return
+func.func @grows(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xf32> {kaon.role = #kaon.role<grad>},
+                 %m: tensor<4x4xf32> {kaon.role = #kaon.role<state>}, %step: i64 {kaon.role = #kaon.role<step>})
+    -> (tensor<4x4xf32>, tensor<4x4xf32>) attributes {kaon.update} {
+  %norm = kaon.reduce max %g along all : tensor<4x4xf32> -> tensor<1x1xf32>
+  %norms = kaon.broadcast %norm : tensor<1x1xf32> to tensor<4x4xf32>
+  %x = arith.mulf %g, %norms : tensor<4x4xf32>
+  %xh = arith.truncf %x : tensor<4x4xf32> to tensor<4x4xbf16>
+  %a = kaon.matmul %xh, %xh : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  %both = arith.mulf %g, %m : tensor<4x4xf32>
+  %number = kaon.reduce max %both along all : tensor<4x4xf32> -> tensor<1x1xf32>
+  %numbers = kaon.broadcast %number : tensor<1x1xf32> to tensor<4x4xf32>
+  %y = arith.divf %m, %numbers : tensor<4x4xf32>
+  %yh = arith.truncf %y : tensor<4x4xf32> to tensor<4x4xbf16>
+  %b = kaon.matmul %yh, %yh : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  %a32 = arith.extf %a : tensor<4x4xbf16> to tensor<4x4xf32>
+  %b32 = arith.extf %b : tensor<4x4xbf16> to tensor<4x4xf32>
+  return %a32, %b32 : tensor<4x4xf32>, tensor<4x4xf32>
+}
+
+// The gradient in half precision is as many bytes as its rounding.
+// CHECK-LABEL: func.func @narrow
+// CHECK-NOT: kaon.materialize
+// CHECK: return
+// REMARK: remark: {{.*}}Missed{{.*}}Function=narrow{{.*}}it is not of f32
+func.func @narrow(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xbf16> {kaon.role = #kaon.role<grad>},
+                  %step: i64 {kaon.role = #kaon.role<step>}) -> tensor<4x4xf32> attributes {kaon.update} {
+  %g64 = arith.extf %g : tensor<4x4xbf16> to tensor<4x4xf64>
+  %norm = kaon.reduce max %g64 along all : tensor<4x4xf64> -> tensor<1x1xf64>
+  %norms = kaon.broadcast %norm : tensor<1x1xf64> to tensor<4x4xf64>
+  %x = arith.divf %g64, %norms : tensor<4x4xf64>
+  %h = arith.truncf %x : tensor<4x4xf64> to tensor<4x4xbf16>
+  %a = kaon.matmul %h, %h : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  %a32 = arith.extf %a : tensor<4x4xbf16> to tensor<4x4xf32>
+  return %a32 : tensor<4x4xf32>
 }
 
 }

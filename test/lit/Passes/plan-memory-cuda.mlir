@@ -1,4 +1,6 @@
 // RUN: kaon-opt %s --kaon-plan-memory --split-input-file | FileCheck %s
+// RUN: kaon-opt %s --kaon-plan-memory --split-input-file -remarks-filter=kaon-plan-memory -remark-format=emitRemark -o /dev/null 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=REMARK --implicit-check-not=moves
 
 // Buffers of a GPU: multiples of 256 bytes, rows of half precision padded to
 // 16 bytes. The product with an epilogue writes over the parameter.
@@ -106,6 +108,70 @@ func.func @not_in_place(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g:
     -> (tensor<4x6xf32>, tensor<4x6xf32>) attributes {kaon.update} {
   %early, %late = kaon.launch @rows ins(%w, %m : tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xf32>, tensor<4x6xf32>
   return %late, %early : tensor<4x6xf32>, tensor<4x6xf32>
+}
+
+}
+
+// -----
+
+// A kernel whose result is one of its operands while a number says so writes
+// over that one, although another of the type is free, too; if it is read
+// later, it has to be moved, which is reported.
+
+module attributes {kaon.cuda = #kaon.cuda_target<half = bf16, shared_bytes = 166912>} {
+
+func.func private @narrow(%g: tensor<?x?xf32>) -> tensor<?x?xbf16> attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  %0 = arith.truncf %g : tensor<?x?xf32> to tensor<?x?xbf16>
+  return %0 : tensor<?x?xbf16>
+}
+func.func private @keep(%a: tensor<?x?xbf16>, %b: tensor<?x?xbf16>, %n: tensor<1x1xf32>) -> tensor<?x?xbf16>
+    attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %one = arith.constant 1.0 : f32
+  %rows = tensor.dim %a, %c0 : tensor<?x?xbf16>
+  %columns = tensor.dim %a, %c1 : tensor<?x?xbf16>
+  %ones = tensor.splat %one[%rows, %columns] : tensor<?x?xf32>
+  %numbers = kaon.broadcast %n : tensor<1x1xf32> to tensor<?x?xf32>
+  %isone = arith.cmpf oeq, %numbers, %ones : tensor<?x?xf32>
+  %0 = arith.select %isone, %b, %a : tensor<?x?xi1>, tensor<?x?xbf16>
+  return %0 : tensor<?x?xbf16>
+}
+
+// CHECK-LABEL: func.func @kept
+// CHECK: kaon.launch @narrow {{.*}}kaon.buffers = [#kaon.buffer<workspace, 0>]
+// CHECK: kaon.launch @narrow {{.*}}kaon.buffers = [#kaon.buffer<workspace, 256>]
+// CHECK: kaon.launch @keep {{.*}}kaon.buffers = [#kaon.buffer<workspace, 256>]
+func.func @kept(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xf32> {kaon.role = #kaon.role<grad>},
+                %n: tensor<1x1xf32> {kaon.role = #kaon.role<state>}, %step: i64 {kaon.role = #kaon.role<step>})
+    -> (tensor<4x4xf32>, tensor<1x1xf32>) attributes {kaon.update} {
+  %a = kaon.launch @narrow ins(%g : tensor<4x4xf32>) -> tensor<4x4xbf16>
+  %b = kaon.launch @narrow ins(%w : tensor<4x4xf32>) -> tensor<4x4xbf16>
+  %x = kaon.launch @keep ins(%a, %b, %n : tensor<4x4xbf16>, tensor<4x4xbf16>, tensor<1x1xf32>) -> tensor<4x4xbf16>
+  %p = kaon.matmul %x, %x : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  %w1 = kaon.launch @widen ins(%p : tensor<4x4xbf16>) -> tensor<4x4xf32>
+  return %w1, %n : tensor<4x4xf32>, tensor<1x1xf32>
+}
+
+// REMARK: remark: {{.*}}Missed{{.*}}kaon-plan-memory{{.*}}moved{{.*}}keep moves a 4x4 matrix even while it stays as it is: its result lies elsewhere
+// CHECK-LABEL: func.func @moved
+// CHECK: kaon.launch @narrow {{.*}}kaon.buffers = [#kaon.buffer<workspace, 0>]
+// CHECK: kaon.launch @narrow {{.*}}kaon.buffers = [#kaon.buffer<workspace, 256>]
+// CHECK: kaon.launch @keep {{.*}}kaon.buffers = [#kaon.buffer<workspace, 0>]
+func.func @moved(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x4xf32> {kaon.role = #kaon.role<grad>},
+                 %n: tensor<1x1xf32> {kaon.role = #kaon.role<state>}, %step: i64 {kaon.role = #kaon.role<step>})
+    -> (tensor<4x4xf32>, tensor<1x1xf32>) attributes {kaon.update} {
+  %a = kaon.launch @narrow ins(%g : tensor<4x4xf32>) -> tensor<4x4xbf16>
+  %b = kaon.launch @narrow ins(%w : tensor<4x4xf32>) -> tensor<4x4xbf16>
+  %x = kaon.launch @keep ins(%a, %b, %n : tensor<4x4xbf16>, tensor<4x4xbf16>, tensor<1x1xf32>) -> tensor<4x4xbf16>
+  %p = kaon.matmul %x, %b : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  %w1 = kaon.launch @widen ins(%p : tensor<4x4xbf16>) -> tensor<4x4xf32>
+  return %w1, %n : tensor<4x4xf32>, tensor<1x1xf32>
+}
+
+func.func private @widen(%p: tensor<?x?xbf16>) -> tensor<?x?xf32> attributes {kaon.kernel = #kaon.schedule<elementwise>} {
+  %0 = arith.extf %p : tensor<?x?xbf16> to tensor<?x?xf32>
+  return %0 : tensor<?x?xf32>
 }
 
 }
