@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import ctypes
 import os
@@ -16,6 +17,10 @@ import torch
 from . import environment
 
 FAKE_NOTE = "FAKE: an imitated driver ran on the CPU; no number here says anything about a GPU"
+NO_STATE = {"absent": "a fake has no clocks and draws no power"}
+
+BURST = 2
+"""Steps that can be sent without waiting for any: tables are sent from two places in turn."""
 
 
 @dataclass(frozen=True)
@@ -102,15 +107,45 @@ class Device:
         last.synchronize()
         return float(first.elapsed_time(last)) * 1e-3 / calls
 
-    def host_seconds(self, call: Callable[[], object], calls: int) -> float:
-        """Seconds per call that the host spends, the device's work waited for before and after."""
+    def host_seconds(self, call: Callable[[], object], bursts: int) -> float:
+        """Seconds of one call that the host spends, in bursts of two to a device with nothing to do: a third step in a
+        row would wait for the memory that the first one's tables are sent from."""
+        elapsed = 0.0
+        for _ in range(bursts):
+            self.synchronize()
+            start = time.perf_counter()
+            for _ in range(BURST):
+                call()
+            elapsed += time.perf_counter() - start
         self.synchronize()
-        start = time.perf_counter()
-        for _ in range(calls):
+        return elapsed / (bursts * BURST)
+
+    def device_seconds(self, call: Callable[[], object]) -> float:
+        """Seconds of one call that the device spends, however long the host takes: a burst of two waits there behind
+        other work until the host has sent all of it. On the fakes, as `seconds`."""
+        if self.is_fake:
+            return self.seconds(call, BURST)
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.synchronize()
+        self.delay()
+        first.record()
+        for _ in range(BURST):
             call()
-        elapsed = time.perf_counter() - start
-        self.synchronize()
-        return elapsed / calls
+        last.record()
+        last.synchronize()
+        return float(first.elapsed_time(last)) * 1e-3 / BURST
+
+    def state_under(self, call: Callable[[], object]) -> dict[str, str]:
+        """Clocks, power and what limits them while calls are made all the time; "absent" says why there are none."""
+        if self.is_fake:
+            return NO_STATE
+        name = _smi_name(torch.cuda.get_device_properties(self.torch))
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(environment.load_state, name)
+            while not asked.done():
+                call()
+                self.synchronize()
+            return asked.result()
 
     def describe(self) -> dict[str, Any]:
         """What the numbers were measured on."""
@@ -120,7 +155,7 @@ class Device:
         facts: dict[str, Any] = {"kaon": __version__, "torch": torch.__version__, "compiler": _C.has_compiler}
         facts.update(environment.software(), fake=self.is_fake)
         if self.is_fake:
-            return {**facts, "note": FAKE_NOTE, "state": {"absent": "a fake has no clocks and draws no power"}}
+            return {**facts, "note": FAKE_NOTE, "idle_state": NO_STATE}
         properties = torch.cuda.get_device_properties(self.torch)
         return {
             **facts,
@@ -130,7 +165,7 @@ class Device:
             "memory_gib": round(properties.total_memory / 2**30, 1),
             "cuda": torch.version.cuda,
             "driver": open_driver().version,
-            "state": environment.card_state(_smi_name(properties)),
+            "idle_state": environment.card_state(_smi_name(properties)),
         }
 
 

@@ -29,7 +29,19 @@ SMI_FIELDS = (
     "power.limit",
     "temperature.gpu",
 )
-SECONDS = 15
+LOAD_FIELDS = (
+    "pstate",
+    "clocks.sm",
+    "clocks.mem",
+    "power.draw.instant",
+    "temperature.gpu",
+    "clocks_event_reasons.active",
+)
+"""What changes under load; the last one, a mask, says what holds clocks down."""
+SECONDS = 15.0
+"""Of a tool at most, ..."""
+SECONDS_UNDER_LOAD = 3.0
+"""... and where the card is kept busy for it."""
 TOOLKIT = Path("/usr/local/cuda/bin")
 
 
@@ -39,13 +51,13 @@ def tool(name: str) -> str | None:
     return shutil.which(name) or (str(installed) if installed.is_file() else None)
 
 
-def _output(name: str, arguments: Sequence[str]) -> tuple[str | None, str]:
+def _output(name: str, arguments: Sequence[str], seconds: float = SECONDS) -> tuple[str | None, str]:
     """What a tool prints, or None and why it does not."""
     path = tool(name)
     if path is None:
         return None, f"no {name} in PATH or {TOOLKIT}"
     try:
-        done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=seconds)
     except (OSError, subprocess.TimeoutExpired) as error:
         return None, str(error)
     if done.returncode != 0:
@@ -53,20 +65,28 @@ def _output(name: str, arguments: Sequence[str]) -> tuple[str | None, str]:
     return done.stdout, ""
 
 
-def card_state(device: str) -> dict[str, str]:
+def card_state(device: str, fields: Sequence[str] = SMI_FIELDS, seconds: float = SECONDS) -> dict[str, str]:
     """Clocks (MHz), power (W) and more of a card as nvidia-smi tells them now; one entry "absent" where it does not.
 
     Args:
         device: its UUID ("GPU-..."), or its index.
+        fields: what is asked for.
+        seconds: that nvidia-smi may take.
     """
-    command = [f"--query-gpu={','.join(SMI_FIELDS)}", "--format=csv,noheader,nounits", f"--id={device}"]
-    text, reason = _output("nvidia-smi", command)
+    command = [f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", f"--id={device}"]
+    text, reason = _output("nvidia-smi", command, seconds)
     if text is None:
         return {"absent": reason}
     rows = list(csv.reader(text.strip().splitlines(), skipinitialspace=True))
-    if len(rows) != 1 or len(rows[0]) != len(SMI_FIELDS):
+    if len(rows) != 1 or len(rows[0]) != len(fields):
         return {"absent": f"nvidia-smi printed {text.strip()[:200]!r}"}
-    return dict(zip(SMI_FIELDS, rows[0], strict=True))
+    return dict(zip(fields, rows[0], strict=True))
+
+
+def load_state(device: str) -> dict[str, str]:
+    """The same of a card that works; what every nvidia-smi knows where this one does not know all LOAD_FIELDS."""
+    state = card_state(device, LOAD_FIELDS, SECONDS_UNDER_LOAD)
+    return card_state(device, seconds=SECONDS_UNDER_LOAD) if "absent" in state else state
 
 
 def toolkit_version() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from timing import Timing, in_turns
 from . import peers
 from .accounting import Replays
 from .device import Device
-from .measuring import REPETITIONS, interleave
+from .measuring import BOUND, REPETITIONS, as_json, interleave, several
 from .packages import Loaded, load, packed
 from .parts import Parts, Progress, Save
 from .workloads import Workload, elementwise, host, newton_schulz, products, rows
@@ -80,11 +79,6 @@ def _that_work(device: Device, candidates: Mapping[str, Call]) -> tuple[dict[str
     return working, failed
 
 
-def _as_json(timings: Mapping[str, Timing]) -> dict[str, dict[str, float]]:
-    """Seconds of every candidate."""
-    return {name: asdict(timing) for name, timing in timings.items()}
-
-
 def _bytes_of(loaded: Loaded) -> dict[str, Any]:
     """What a step must move, what its plan says that it does, and whether these agree: useful bytes are what counts,
     since a plan that moves more than it needs to would look the better for it."""
@@ -102,10 +96,10 @@ def bandwidth(directory: Path, device: Device, tiny: bool, parts: Parts) -> Iter
         calls, work = ceilings(device, tiny)
         step, replays = _step_of(loaded), Replays(loaded)
         candidates = {"kaon": step, CHECKED: _step_of(load(directory, workload, device)), "copy": calls["copy"]}
-        timings = interleave(device, candidates)
+        measured = interleave(device, candidates)
         moved = _bytes_of(loaded)
-        rates = {name: moved["useful_bytes"] / timings[name].median for name in ("kaon", CHECKED)}
-        ceiling = work["copy"] / timings["copy"].median
+        rates = {name: moved["useful_bytes"] / measured.median(name) for name in ("kaon", CHECKED)}
+        ceiling = work["copy"] / measured.median("copy")
         return {
             "workload": workload.name,
             **QUIET,
@@ -116,30 +110,36 @@ def bandwidth(directory: Path, device: Device, tiny: bool, parts: Parts) -> Iter
             "achieved_over_ceiling": rates["kaon"] / ceiling,
             "over_ceiling_with_gradients_checked": rates[CHECKED] / ceiling,
             "launches": replays.verdict(),
-            "seconds": _as_json(timings),
+            **measured.as_json(),
         }
 
     return _each((*rows(tiny), elementwise(tiny)), parts, measure)
 
 
 def _compare(
-    device: Device, workload: Workload, flops: float, candidates: dict[str, Call], tiny: bool
+    device: Device,
+    workload: Workload,
+    flops: float,
+    candidates: dict[str, Call],
+    tiny: bool,
+    works: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Times of all candidates, and FLOP/s of the dense form of the work as a share of a large product's."""
+    """Times of all candidates, and FLOP/s of the dense form of the work as a share of a large product's. One call of a
+    candidate does the work as often as `works` says, once if not at all."""
     candidates, failed = _that_work(device, candidates)
     calls, work = ceilings(device, tiny)
-    timings = interleave(device, {**candidates, "ceiling": calls["bf16 product"]})
-    ceiling = work["bf16 product"] / timings["ceiling"].median
-    kaon = timings["kaon"].median
+    measured = interleave(device, {**candidates, "ceiling": calls["bf16 product"]}, works)
+    ceiling = work["bf16 product"] / measured.median("ceiling")
+    kaon = measured.median("kaon")
     return {
         "workload": workload.name,
         **QUIET,
         "dense_flop": flops,
         "ceiling_flop_per_s": ceiling,
-        "dense_flop_per_s_over_ceiling": {name: flops / timings[name].median / ceiling for name in candidates},
-        "speedup_of_kaon_over": {name: timings[name].median / kaon for name in candidates if name != "kaon"},
+        "dense_flop_per_s_over_ceiling": {name: flops / measured.median(name) / ceiling for name in candidates},
+        "speedup_of_kaon_over": {name: measured.median(name) / kaon for name in candidates if name != "kaon"},
         "peers_that_failed": failed,
-        "seconds": _as_json(timings),
+        **measured.as_json(),
     }
 
 
@@ -162,12 +162,17 @@ def _by_warpgroups(
     return {"kaon, wgmma": lambda: made()()}
 
 
+def _in_a_row(device: Device) -> int:
+    """Products that one call of a candidate makes: one alone can take the device less time than the host."""
+    return 2 if device.is_fake else 8
+
+
 def _product_alone(loaded: Loaded, device: Device) -> Call:
-    """One launch of the symmetric product of a step that was made, on the operands that the step left."""
+    """Launches of the symmetric product of a step that was made, on the operands that the step left."""
     executor = loaded.program.executor
     (index,) = (index for index, name in enumerate(executor.kernels(0)) if name.startswith("matmul_"))
-    stream = device.stream()
-    return lambda: executor.repeat(0, index, 1, stream)
+    stream, times = device.stream(), _in_a_row(device)
+    return lambda: executor.repeat(0, index, times, stream)
 
 
 def _first_product(loaded: Loaded, device: Device) -> Call:
@@ -179,13 +184,13 @@ def _first_product(loaded: Loaded, device: Device) -> Call:
 def symmetric_products(
     directory: Path, device: Device, tiny: bool, parts: Parts, triton: Triton | None
 ) -> Iterator[dict[str, Any]]:
-    """One launch of the symmetric product alone, of a batch, against one dense product of the same batch by cuBLAS; the
+    """Launches of the symmetric product alone, of a batch, against one dense product of the same batch by cuBLAS; the
     whole step around it, which also copies the gradient and changes the parameter, is a candidate of its own."""
 
     def measure(workload: Workload) -> dict[str, Any]:
         loaded = load(directory, workload, device, **QUIET)
         _, x = _stacked(loaded)
-        out = torch.empty_like(x)
+        out, times = torch.empty_like(x), _in_a_row(device)
         step, replays = _step_of(loaded), Replays(loaded)
         step()
         launches = replays.verdict()
@@ -193,14 +198,15 @@ def symmetric_products(
             "kaon": _product_alone(loaded, device),
             **_by_warpgroups(directory, workload, device, lambda other: _first_product(other, device)),
             "kaon, the whole step": step,
-            "cublas": lambda: torch.bmm(x, x.mT, out=out),
+            "cublas": several(lambda: torch.bmm(x, x.mT, out=out), times),
         }
         if triton is not None:
             product = triton
-            candidates["triton"] = lambda: product(x, out)
+            candidates["triton"] = several(lambda: product(x, out), times)
         n = workload.shapes[0][0]
         flops = 2.0 * n**3 * len(workload.shapes)
-        return {**_compare(device, workload, flops, candidates, tiny), "launches": launches}
+        works = {name: times for name in candidates if candidates[name] is not step}
+        return {**_compare(device, workload, flops, candidates, tiny, works), "launches": launches}
 
     return _each(products(tiny), parts, measure)
 
@@ -233,8 +239,9 @@ def newton_schulz_steps(
 
 
 def host_time(directory: Path, device: Device, workload: Workload) -> dict[str, Any]:
-    """What a step of many small matrices costs the host, through Python and through the executor alone."""
-    loaded = load(directory, workload, device, **QUIET)
+    """What a step of many small matrices costs the host, through Python and through the executor alone, and beside it
+    what the same steps take the device, which bounds them where they follow each other."""
+    loaded, checked = load(directory, workload, device, **QUIET), load(directory, workload, device)
     step = _step_of(loaded)
     executor, program = loaded.program.executor, loaded.optimizer._programs[0]
     replays = Replays(loaded)
@@ -245,18 +252,28 @@ def host_time(directory: Path, device: Device, workload: Workload) -> dict[str, 
     def replay() -> None:
         executor.step_with(2, program.inputs, False, stream)
 
-    calls = 3 if device.is_fake else 50
-    candidates: dict[str, Call] = {"optimizer.step": step, "executor.step": replay}
+    alone: dict[str, Call] = {"optimizer.step": step, "executor.step": replay}
+    candidates = {**alone, f"optimizer.step, {CHECKED}": _step_of(checked)}
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for _, name in in_turns(list(candidates), REPETITIONS):
-        seconds[name].append(device.host_seconds(candidates[name], calls))
+        seconds[name].append(device.host_seconds(candidates[name], 2 if device.is_fake else 25))
         executor.synchronize()  # nothing of ours is in flight when the tensors go
+    timings = {name: Timing.of(taken) for name, taken in seconds.items()}
+    on_device = {
+        name: Timing.of([device.device_seconds(call) for _ in range(REPETITIONS)]) for name, call in alone.items()
+    }
+    executor.synchronize()
     return {
         "workload": workload.name,
         **QUIET,
         "matrices": len(workload.shapes),
         "launches": replays.verdict(),
-        "host_seconds_per_step": _as_json({name: Timing.of(taken) for name, taken in seconds.items()}),
+        "host_seconds_per_step": as_json(timings),
+        "device_seconds_per_step": as_json(on_device),
+        "device_bounds_steps_in_a_row": [
+            name for name, timing in on_device.items() if timing.median > BOUND * timings[name].median
+        ],
+        "under_load": {"optimizer.step": device.state_under(step)},
     }
 
 

@@ -41,9 +41,11 @@ from gpu import (  # noqa: E402
 )
 from gpu.device import FAKE_NOTE, Device  # noqa: E402
 from gpu.main import ENDS, Report, main, run, run_section  # noqa: E402
+from gpu.measuring import Measured, interleave  # noqa: E402
 from gpu.pack import compile_workload  # noqa: E402
 from gpu.parts import Parts  # noqa: E402
 from kaon.package import machine  # noqa: E402
+from timing import Timing  # noqa: E402
 
 needs_level = pytest.mark.skipif(not machine.cpu_levels(), reason="packages for processors need x86-64-v3")
 
@@ -517,6 +519,58 @@ def test_the_sanitizer_sees_every_allocation(tmp_path: Path, monkeypatch: pytest
     assert not hung["passed"] and hung["error"] == "not done after 1 s" and "two steps, finite" in hung["output"]
 
 
+# ---- clocks
+
+
+def test_a_call_may_do_the_work_several_times() -> None:
+    class Clock(Device):
+        def seconds(self, call: Any, calls: int) -> float:
+            call()
+            return 8.0
+
+        def host_seconds(self, call: Any, bursts: int) -> float:
+            return 7.0
+
+    measured = interleave(Clock(torch.device("cpu"), True), {"kaon": print, "peer": print}, {"peer": 8}, rounds=3)
+    assert {name: timing.median for name, timing in measured.seconds.items()} == {"kaon": 8.0, "peer": 1.0}
+    assert measured.host_seconds == {"kaon": 7.0, "peer": 7.0 / 8}
+    assert measured.bounded_by_host == ["kaon", "peer"] and set(measured.under_load) == {"kaon", "peer"}
+    seconds = {"kaon": Timing.of([1e-3]), "peer": Timing.of([1e-3])}
+    assert Measured(seconds, {"kaon": 9e-4, "peer": 7e-4}, {}).as_json()["bounded_by_host"] == ["kaon"]
+
+
+def test_the_hosts_time_has_no_wait_in_it() -> None:
+    """Two steps at most between waits, and the waits outside of what is timed."""
+
+    class Slow(Device):
+        def synchronize(self) -> None:
+            events.append("wait")
+            time.sleep(0.05)
+
+    events: list[str] = []
+    assert Slow(torch.device("cpu"), False).host_seconds(lambda: events.append("step"), 2) < 0.02
+    assert events == ["wait", "step", "step", "wait", "step", "step", "wait"]
+
+
+def test_clocks_are_read_under_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Card(Device):
+        def synchronize(self) -> None:
+            time.sleep(0.001)
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="7"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "sleep").symlink_to(shutil.which("sleep") or "/bin/sleep")
+    _program(tmp_path, "nvidia-smi", 'sleep 0.1; echo "P0, 1755, 3201, 612.5, 60, 0x0000000000000004"')
+    calls: list[int] = []
+    state = Card(torch.device("cpu"), False).state_under(lambda: calls.append(1))
+    assert len(calls) > 5 and state["clocks.sm"] == "1755"
+    assert (state["power.draw.instant"], state["clocks_event_reasons.active"]) == ("612.5", "0x0000000000000004")
+    # An nvidia-smi without these fields refuses the question as a whole.
+    row = "Imitated card, 580.1, P0, 1980, 3201, 1980, 3201, 95.2, 700.0, 31"
+    _program(tmp_path, "nvidia-smi", f'case "$*" in *instant*) echo no field; exit 2 ;; *) echo "{row}" ;; esac')
+    assert environment.load_state("0")["clocks.sm"] == "1980"
+
+
 # ---- what results say about where they were measured
 
 
@@ -636,7 +690,7 @@ def test_the_archive_is_all_that_the_script_needs(tmp_path: Path) -> None:
         assert content["passed"] is content["complete"] is True and content["left_out_for_lack_of_time"] == []
         device, made = content["device"], content["made"]
         assert device["note"] == FAKE_NOTE and device["compiler"] is False
-        assert device["state"] == {"absent": "a fake has no clocks and draws no power"}
+        assert device["idle_state"] == {"absent": "a fake has no clocks and draws no power"}
         assert made["commit"].startswith(head.stdout.strip()) and {"packed", "run"} <= set(made)
         assert {"torch", "triton", "python", "cuda_toolkit"} <= set(device)
     checks = files["correctness.json"]
@@ -658,6 +712,12 @@ def _check_timings(measured: dict[str, Any]) -> None:
     (product,) = measured["symmetric_product"]
     assert product["launches"]["planned_kernels_per_graph"] == 3
     assert {"kaon", "kaon, wgmma", "kaon, the whole step", "cublas", "ceiling"} <= set(product["seconds"])
+    assert set(product["host_seconds"]) == set(product["seconds"]) and set(product["under_load"]) == {"kaon", "ceiling"}
+    host = measured["host"]
+    assert set(host["host_seconds_per_step"]) == {
+        *host["device_seconds_per_step"],
+        f"optimizer.step, {timings.CHECKED}",
+    }
     (orthogonalized,) = measured["newton_schulz"]
     assert {"kaon", "kaon, wgmma", "cublas", "torch.compile", "ceiling"} <= set(orthogonalized["seconds"])
 
