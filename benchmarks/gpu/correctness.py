@@ -9,7 +9,7 @@ every product rounded to that type, which is an eighth as much for float16 as fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from torch import Tensor
 from . import accounting, conduct, references
 from .device import Device
 from .packages import Loaded, load, packed
-from .parts import Parts, Progress, Save
+from .parts import OUT_OF_TIME, Parts, Progress, Save
 from .workloads import Workload, correctness
 
 STEPS = 3
@@ -264,3 +264,13 @@ class _Summary:
             "kernels_never_launched": idle,
             "worst_error_over_allowed": worst,
         }
+
+
+def distrust_of_warpgroups(result: Mapping[str, Any]) -> str:
+    """Why nothing that runs on warpgroups should be run again, by what this section left; empty if there is no reason:
+    wrong numbers are none, but a crash, a hang and what the section did not come to for either are."""
+    late = {name: why for name, why in result.get("unchecked", {}).items() if name.endswith("-wgmma")}
+    lost = [name for name, why in late.items() if why.get("skipped") != OUT_OF_TIME]
+    if lost:
+        return f"not run: {lost[0]} did not end in correctness"
+    return "" if result.get("complete") else "not run: correctness did not end"

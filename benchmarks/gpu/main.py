@@ -41,9 +41,10 @@ def open_device(pack: Path, fake: bool) -> Device:
     return Device.fake(pack / "fake" / "libkaon_fake_cuda.so", pack / "fake" / "kernels") if fake else Device.card()
 
 
-def _section(name: str, pack: Path, device: Device, progress: Progress, save: Save) -> dict[str, Any]:
+def _section(name: str, pack: Path, device: Device, report: Report, save: Save) -> dict[str, Any]:
     from . import correctness, sanitizer, targets, timings, training
 
+    progress: Progress = partial(report.announce, name)
     if name == "correctness":
         return correctness.run(pack, device, device.is_fake, progress, save)
     if name == "training":
@@ -55,7 +56,9 @@ def _section(name: str, pack: Path, device: Device, progress: Progress, save: Sa
         # On the fakes a target can be neither met nor missed.
         return {**result, "targets": [] if device.is_fake else list(targets.verdicts(result))}
 
-    return judged(timings.run(pack, device, device.is_fake, progress, lambda result: save(judged(result))))
+    # Without its file it was not asked for.
+    distrust = correctness.distrust_of_warpgroups(report.read("correctness")) if report.has("correctness") else ""
+    return judged(timings.run(pack, device, device.is_fake, progress, lambda result: save(judged(result)), distrust))
 
 
 class Report:
@@ -101,6 +104,10 @@ class Report:
         """The parts of a section for which there was no time."""
         return self._left_out.get(section, [])
 
+    def has(self, name: str) -> bool:
+        """Whether something was written."""
+        return (self._out / f"{name}.json").exists()
+
     def read(self, name: str) -> dict[str, Any]:
         """What was written last."""
         content: dict[str, Any] = json.loads((self._out / f"{name}.json").read_text())
@@ -133,7 +140,7 @@ def run_section(name: str, pack: Path, device: Device, report: Report) -> bool:
         write(kept, complete=False)
 
     try:
-        result = _section(name, pack, device, partial(report.announce, name), save)
+        result = _section(name, pack, device, report, save)
     except Exception:
         write({**kept, "passed": False, "error": traceback.format_exc()}, complete=False)
         return False

@@ -9,8 +9,8 @@ from .timings import NOT_BEGUN, was_measured
 from .workloads import Workload, elementwise, newton_schulz, products, rows
 
 MICROSECOND = 1e-6
-FOUR_WAVES = 4 * 2 * 132
-"""Tiles of 128x128 of one triangle: two blocks on each of 132 multiprocessors, four times over."""
+WAVES = 4.0
+"""From how many waves of blocks on there is a target for symmetric products."""
 
 
 def _unmeasured(target: dict[str, Any], why: str) -> dict[str, Any]:
@@ -23,14 +23,19 @@ def _why_not(entry: Mapping[str, Any]) -> str:
     return found
 
 
+def _entry(timings: Mapping[str, Any], kind: str, workload: Workload) -> Mapping[str, Any]:
+    """What was measured of a workload."""
+    found: Mapping[str, Any] = next(
+        (item for item in timings.get(kind, ()) if item["workload"] == workload.name), NOT_BEGUN
+    )
+    return found
+
+
 def _judged(
-    timings: dict[str, Any], kind: str, workload: Workload, what: str, number: tuple[str, ...], bound: float
+    entry: Mapping[str, Any], workload: Workload, what: str, number: tuple[str, ...], bound: float
 ) -> dict[str, Any]:
     """The verdict on what an entry has at `number`; `"met": None` and why, if it was not measured."""
     target: dict[str, Any] = {"target": f"{workload.name}: {what}", "at_least": bound}
-    entry: Mapping[str, Any] = next(
-        (item for item in timings.get(kind, ()) if item["workload"] == workload.name), NOT_BEGUN
-    )
     if not was_measured(entry):
         return _unmeasured(target, _why_not(entry))
     value: Any = entry
@@ -47,20 +52,28 @@ def _orthogonalization_bound(workload: Workload) -> float | None:
     return {1: 1.35, 4: 1.9}.get(long // short) if short >= 2048 and long % short == 0 else None
 
 
-def verdicts(timings: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _of_product(entry: Mapping[str, Any], workload: Workload) -> dict[str, Any]:
+    """The verdict on a symmetric product, if there are enough waves of its blocks."""
+    verdict = _judged(entry, workload, "over cuBLAS", ("speedup_of_kaon_over", "cublas"), 1.7)
+    waves = entry.get("waves", {}).get("kaon", {})
+    if verdict["met"] is None or waves.get("waves", 0.0) >= WAVES:
+        return verdict
+    few = f"has {waves['waves']:.1f} waves, and is to have {WAVES:.0f}" if "waves" in waves else waves.get("why", "")
+    return _unmeasured(verdict, few or "waves are not known")
+
+
+def verdicts(timings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """One verdict for each target and workload that it is about, measured or not."""
     for workload in (*rows(tiny=False), elementwise(tiny=False)):
-        yield _judged(timings, "bandwidth", workload, "share of copy bandwidth", ("achieved_over_ceiling",), 0.9)
+        entry = _entry(timings, "bandwidth", workload)
+        yield _judged(entry, workload, "share of copy bandwidth", ("achieved_over_ceiling",), 0.9)
     for workload in products(tiny=False):
-        tiles = workload.shapes[0][0] // 128
-        if tiles * (tiles + 1) // 2 * len(workload.shapes) >= FOUR_WAVES:
-            number = ("speedup_of_kaon_over", "cublas")
-            yield _judged(timings, "symmetric_product", workload, "over cuBLAS", number, 1.7)
+        yield _of_product(_entry(timings, "symmetric_product", workload), workload)
     for workload in newton_schulz(tiny=False):
         bound = _orthogonalization_bound(workload)
         if bound is not None:
             number = ("speedup_of_kaon_over", "torch.compile")
-            yield _judged(timings, "newton_schulz", workload, "over torch.compile", number, bound)
+            yield _judged(_entry(timings, "newton_schulz", workload), workload, "over torch.compile", number, bound)
     yield from _of_host(timings.get("host", NOT_BEGUN))
 
 

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from kaon.cuda import device_info, open_driver
+from kaon.package.reading import Package
 from timing import Timing, in_turns
 
 from . import peers
 from .accounting import Replays
 from .device import Device
 from .measuring import BOUND, REPETITIONS, as_json, interleave, several
+from .occupancy import waves_of_product
 from .packages import Loaded, load, packed
 from .parts import Parts, Progress, Save
 from .workloads import Workload, elementwise, host, newton_schulz, products, rows
@@ -24,6 +27,8 @@ QUIET = {"nonfinite": "propagate"}
 """Steps without the check of gradients, which is the default, but would wait for the device. Entries say so."""
 CHECKED = "kaon, gradients checked"
 """The default."""
+WGMMA = "kaon, wgmma"
+"""Products with the main loop of sm_90a."""
 BYTES_MARGIN = 0.01
 """By which part the plan's bytes may differ from those that the workload says are useful."""
 NOT_BEGUN = {"skipped": "not begun"}
@@ -151,15 +156,35 @@ def _stacked(loaded: Loaded) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _by_warpgroups(
-    directory: Path, workload: Workload, device: Device, call_of: Callable[[Loaded], Call]
+    directory: Path, workload: Workload, device: Device, distrust: str, call_of: Callable[[Loaded], Call]
 ) -> dict[str, Call]:
-    """The same with the main loop of sm_90a as a candidate, if that was packed."""
+    """The same with the main loop of sm_90a as a candidate, if that was packed. With a reason to distrust it, it fails
+    at its first call, and is named: what it does to the device would take all others with it."""
     found = packed(directory, [workload.by_warpgroups])
     if not found:
         return {}
+
     # Made at the first call, so that what it raises loses this candidate alone.
-    made = cache(lambda: call_of(load(directory, found[0], device, **QUIET)))
-    return {"kaon, wgmma": lambda: made()()}
+    @cache
+    def made() -> Call:
+        if distrust:
+            raise RuntimeError(distrust)
+        return call_of(load(directory, found[0], device, **QUIET))
+
+    return {WGMMA: lambda: made()()}
+
+
+def _waves(directory: Path, workload: Workload) -> dict[str, Any]:
+    """Waves of blocks of a product with each main loop, or why they are not known."""
+    device = device_info(open_driver(), 0)
+    found: dict[str, Any] = {}
+    for item in (workload, *packed(directory, [workload.by_warpgroups])):
+        name = "kaon" if item is workload else WGMMA
+        try:
+            found[name] = waves_of_product(Package.open(directory / item.directory), device)
+        except Exception as error:  # times are worth more than this
+            found[name] = {"why": repr(error)}
+    return found
 
 
 def _in_a_row(device: Device) -> int:
@@ -182,7 +207,7 @@ def _first_product(loaded: Loaded, device: Device) -> Call:
 
 
 def symmetric_products(
-    directory: Path, device: Device, tiny: bool, parts: Parts, triton: Triton | None
+    directory: Path, device: Device, tiny: bool, parts: Parts, triton: Triton | None, distrust: str
 ) -> Iterator[dict[str, Any]]:
     """Launches of the symmetric product alone, of a batch, against one dense product of the same batch by cuBLAS; the
     whole step around it, which also copies the gradient and changes the parameter, is a candidate of its own."""
@@ -196,7 +221,7 @@ def symmetric_products(
         launches = replays.verdict()
         candidates: dict[str, Call] = {
             "kaon": _product_alone(loaded, device),
-            **_by_warpgroups(directory, workload, device, lambda other: _first_product(other, device)),
+            **_by_warpgroups(directory, workload, device, distrust, lambda other: _first_product(other, device)),
             "kaon, the whole step": step,
             "cublas": several(lambda: torch.bmm(x, x.mT, out=out), times),
         }
@@ -206,13 +231,14 @@ def symmetric_products(
         n = workload.shapes[0][0]
         flops = 2.0 * n**3 * len(workload.shapes)
         works = {name: times for name in candidates if candidates[name] is not step}
-        return {**_compare(device, workload, flops, candidates, tiny, works), "launches": launches}
+        compared = _compare(device, workload, flops, candidates, tiny, works)
+        return {**compared, "launches": launches, "waves": _waves(directory, workload)}
 
     return _each(products(tiny), parts, measure)
 
 
 def newton_schulz_steps(
-    directory: Path, device: Device, tiny: bool, parts: Parts, triton: Triton | None
+    directory: Path, device: Device, tiny: bool, parts: Parts, triton: Triton | None, distrust: str
 ) -> Iterator[dict[str, Any]]:
     """The whole orthogonalisation, and the parameter changed by it."""
 
@@ -223,7 +249,7 @@ def newton_schulz_steps(
         compiled = cache(partial(peers.compiled_step, device))  # at the first call, as above
         candidates: dict[str, Call] = {
             "kaon": step,
-            **_by_warpgroups(directory, workload, device, _step_of),
+            **_by_warpgroups(directory, workload, device, distrust, _step_of),
             "cublas": lambda: peers.step(w, g, 0.02),
             "torch.compile": lambda: compiled()(w, g, 0.02),
         }
@@ -253,7 +279,7 @@ def host_time(directory: Path, device: Device, workload: Workload) -> dict[str, 
         executor.step_with(2, program.inputs, False, stream)
 
     alone: dict[str, Call] = {"optimizer.step": step, "executor.step": replay}
-    candidates = {**alone, f"optimizer.step, {CHECKED}": _step_of(checked)}
+    candidates = {**alone, "optimizer.step, gradients checked": _step_of(checked)}
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for _, name in in_turns(list(candidates), REPETITIONS):
         seconds[name].append(device.host_seconds(candidates[name], 2 if device.is_fake else 25))
@@ -296,10 +322,16 @@ def entries(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield result["host"]
 
 
-def run(directory: Path, device: Device, tiny: bool, progress: Progress, save: Save) -> dict[str, Any]:
+def run(
+    directory: Path, device: Device, tiny: bool, progress: Progress, save: Save, distrust: str = ""
+) -> dict[str, Any]:
     """All timings; the ceilings are measured again beside each. Passed if nothing raised, every step of Kaon was a
     replayed graph with the launches of its plan, plans move the bytes that are useful, and the Triton kernel computes
-    what it is compared for."""
+    what it is compared for.
+
+    Args:
+        distrust: why the main loop of sm_90a is left out, if it is.
+    """
     parts = Parts(device, progress)
     later = {"workload": host(tiny).name, **NOT_BEGUN}
     result: dict[str, Any] = {"bandwidth": [], "host": later, "symmetric_product": [], "newton_schulz": []}
@@ -309,11 +341,12 @@ def run(directory: Path, device: Device, tiny: bool, progress: Progress, save: S
             result[kind].append(entry)
             save(result)
 
+    save(result)
     collect("bandwidth", bandwidth(directory, device, tiny, parts))
     (result["host"],) = _each([host(tiny)], parts, partial(host_time, directory, device))
     triton, result["triton_check"] = _usable_triton(parts)
-    collect("symmetric_product", symmetric_products(directory, device, tiny, parts, triton))
-    collect("newton_schulz", newton_schulz_steps(directory, device, tiny, parts, triton))
+    collect("symmetric_product", symmetric_products(directory, device, tiny, parts, triton, distrust))
+    collect("newton_schulz", newton_schulz_steps(directory, device, tiny, parts, triton, distrust))
     passed = all(_passed(entry) for entry in entries(result)) and result["triton_check"]["passed"] is not False
     return {**result, "passed": passed}
 

@@ -1,7 +1,8 @@
 """The peer: batched symmetric products in Triton, one triangle computed, `alpha x x^T + beta c`.
 
-As the kernels of modded-nanogpt and Emerging-Optimizers: a triangular grid by a corrected square root, tiles in groups
-that share operands in the cache, pipelined loads, and a mirrored store. Tuned by Triton's autotuner for each size.
+Written as the kernels of modded-nanogpt and Emerging-Optimizers are: rows beyond the end wrap around, so that the main
+loop masks its depth only, loads are pipelined, and the store is mirrored. The grid is the triangle itself, by a
+corrected square root. Tuned by Triton's autotuner for each size.
 """
 
 # mypy: ignore-errors
@@ -41,13 +42,16 @@ def _symmetric(
     columns = column * BLOCK + tl.arange(0, BLOCK)
     inside_rows, inside_columns = rows[:, None] < n, columns[:, None] < n
     depth = tl.arange(0, DEPTH)[None, :]
-    left = x + batch * x_batch + rows[:, None].to(tl.int64) * x_row + depth
-    right = x + batch * x_batch + columns[:, None].to(tl.int64) * x_row + depth
+    # What wraps around is computed for nothing and not stored.
+    left = x + batch * x_batch + (rows % n)[:, None].to(tl.int64) * x_row + depth
+    right = x + batch * x_batch + (columns % n)[:, None].to(tl.int64) * x_row + depth
     sum_ = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
     for at in range(0, k, DEPTH):
-        a = tl.load(left + at, mask=inside_rows & (depth + at < k), other=0.0)
-        b = tl.load(right + at, mask=inside_columns & (depth + at < k), other=0.0)
+        a = tl.load(left, mask=depth < k - at, other=0.0)
+        b = tl.load(right, mask=depth < k - at, other=0.0)
         sum_ = tl.dot(a, tl.trans(b), sum_)
+        left += DEPTH
+        right += DEPTH
     sum_ = alpha * sum_
     inside = inside_rows & (columns[None, :] < n)
     if HAS_C:

@@ -178,8 +178,8 @@ def rows(tiny: bool) -> list[Workload]:
 
 
 def products(tiny: bool) -> list[Workload]:
-    """Symmetric products of bf16, alone and in batches of four waves or more: of 2 blocks on each of 132
-    multiprocessors, each block with a tile of 128x128 of one triangle."""
+    """Symmetric products of bf16, alone and in batches: some have four waves if 2 blocks are on each of 132
+    multiprocessors, each with a tile of 128x128 of one triangle. How many it are is found where they run."""
     sizes = [(16, 2)] if tiny else [(1024, 30), (2048, 1), (2048, 8), (4096, 1), (4096, 2), (8192, 1)]
     return [
         Workload(f"time-product-{size}-{batch}", "symmetric_product", ((size, size),) * batch, "bf16", "bf16")

@@ -31,6 +31,7 @@ from gpu import (  # noqa: E402
     correctness,
     environment,
     network,
+    occupancy,
     packages,
     processes,
     references,
@@ -43,7 +44,7 @@ from gpu.device import FAKE_NOTE, Device  # noqa: E402
 from gpu.main import ENDS, Report, main, run, run_section  # noqa: E402
 from gpu.measuring import Measured, interleave  # noqa: E402
 from gpu.pack import compile_workload  # noqa: E402
-from gpu.parts import Parts  # noqa: E402
+from gpu.parts import OUT_OF_TIME, Parts  # noqa: E402
 from kaon.package import machine  # noqa: E402
 from timing import Timing  # noqa: E402
 
@@ -231,8 +232,8 @@ def test_the_run_is_a_training_run() -> None:
 
 
 def test_targets_are_judged() -> None:
-    def product(name: str, speedup: float) -> dict[str, Any]:
-        return {"workload": name, "speedup_of_kaon_over": {"cublas": speedup}}
+    def product(name: str, speedup: float, **waves: Any) -> dict[str, Any]:
+        return {"workload": name, "speedup_of_kaon_over": {"cublas": speedup}, "waves": {"kaon": waves}}
 
     def orthogonalization(name: str, speedup: float) -> dict[str, Any]:
         return {"workload": name, "speedup_of_kaon_over": {"torch.compile": speedup}}
@@ -244,9 +245,10 @@ def test_targets_are_judged() -> None:
             {"workload": "time-rows-16384", "error": "Traceback"},
         ],
         "symmetric_product": [
-            product("time-product-2048-1", 0.9),  # not four waves
-            product("time-product-4096-2", 1.6),
-            product("time-product-1024-30", 1.7),
+            product("time-product-2048-1", 0.9, waves=0.5),
+            product("time-product-4096-2", 1.6, waves=4.0),
+            product("time-product-1024-30", 1.7, waves=4.1),
+            product("time-product-4096-1", 1.8, why="KeyError('x')"),
         ],
         "newton_schulz": [
             orthogonalization("time-ns-2048x2048-4", 1.4),
@@ -274,8 +276,12 @@ def test_targets_are_judged() -> None:
     reasons = {verdict["target"]: verdict["why"] for verdict in verdicts if verdict["met"] is None}
     assert reasons.pop("time-rows-4096: share of copy bandwidth") == "not run: out of time"
     assert reasons.pop("time-rows-16384: share of copy bandwidth") == "raised: see its entry"
+    assert reasons.pop("time-product-2048-1: over cuBLAS") == "has 0.5 waves, and is to have 4"
+    assert reasons.pop("time-product-4096-1: over cuBLAS") == "KeyError('x')"
     assert reasons.pop("time-ns-2048x8192-4: over torch.compile") == "torch.compile failed: no C"
     assert set(reasons.values()) == {"not begun"}
+    names = [verdict["target"].partition(":")[0] for verdict in verdicts]
+    assert set(names) >= {item.name for item in workloads.products(tiny=False)}, "every product has a line"
     nothing = list(targets.verdicts({}))
     assert [verdict["target"] for verdict in nothing] == [verdict["target"] for verdict in verdicts]
     assert all(verdict["met"] is None and verdict["why"] == "not begun" for verdict in nothing)
@@ -336,7 +342,7 @@ def test_a_timing_that_raises_keeps_the_others(tmp_path: Path, monkeypatch: pyte
     result = timings.run(tmp_path, PROCESSOR, True, lambda name: True, lambda partial: saved.append(len(partial)))
     raised, measured = result["bandwidth"]
     assert "planted" in raised["error"] and measured["launches"]["passed"] and not result["passed"]
-    assert [len(result[kind]) for kind in ("symmetric_product", "newton_schulz")] == [2, 2] and len(saved) == 6
+    assert [len(result[kind]) for kind in ("symmetric_product", "newton_schulz")] == [2, 2] and len(saved) == 7
     assert result["triton_check"] == {"passed": None, "why": "Triton is not installed"}
 
 
@@ -384,6 +390,36 @@ def test_bandwidth_is_of_useful_bytes(host: Device, tmp_path: Path) -> None:
         assert not entry["bytes_agree"] and not timings._passed(entry) and timings._passed({**entry, **good})
     sizes = {item.name: item.useful_bytes for item in workloads.rows(tiny=False)}
     assert sizes == {"time-rows-4096": 20, "time-rows-16384": 20, "time-rows-4096-bf16-gradient": 18}
+
+
+def test_blocks_of_a_multiprocessor() -> None:
+    """By registers, by shared memory, by threads and by places; the figures are those of CUDA's calculator for 9.0."""
+    shared = 228 << 10
+    assert occupancy.blocks_per_multiprocessor(256, 128, 50176, shared) == 2
+    assert occupancy.blocks_per_multiprocessor(256, 128, 120000, shared) == 1
+    assert occupancy.blocks_per_multiprocessor(288, 96, 99376, shared) == 2
+    assert occupancy.blocks_per_multiprocessor(288, 168, 99376, shared) == 1
+    assert occupancy.blocks_per_multiprocessor(1024, 32, 0, shared) == 2
+    assert occupancy.blocks_per_multiprocessor(32, 16, 0, shared) == 32
+
+
+def test_a_main_loop_that_took_the_device_is_not_timed(tmp_path: Path) -> None:
+    """A part that was ended or raised is a reason, one for which there was no time or which found an error is none."""
+    trusted = correctness.distrust_of_warpgroups
+    assert trusted({"complete": True, "failed": [{"workload": "muon-f32-wgmma"}]}) == ""
+    late = {"unchecked": {"muon-f32-wgmma": {"skipped": OUT_OF_TIME}}, "complete": True}
+    assert trusted(late) == ""
+    assert trusted({"complete": False}) == "not run: correctness did not end"
+    raised = {"unchecked": {"muon-f32-wgmma": {"error": "CudaError"}}, "complete": True}
+    assert trusted(raised) == "not run: muon-f32-wgmma did not end in correctness"
+    (tmp_path / workload("product-f32").by_warpgroups.name).mkdir()
+    refused = timings._by_warpgroups(
+        tmp_path, workload("product-f32"), PROCESSOR, trusted(raised), lambda loaded: print
+    )
+    compared = timings._compare(
+        PROCESSOR, workload("product-f32"), 1.0, {"kaon": lambda: None, **refused, "cublas": lambda: None}, True
+    )
+    assert set(compared["peers_that_failed"]) == {"kaon, wgmma"} and "did not end" in str(compared)
 
 
 SECTION = """
