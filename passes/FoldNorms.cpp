@@ -265,6 +265,29 @@ static bool hasModerateSize(Value value) {
   return true;
 }
 
+/// Whether each element of a matrix is made of those at the same place in
+/// matrices in memory, and of single numbers: then an elementwise kernel can
+/// make it again, which one with values per row or column is not.
+static bool isFlat(Value matrix) {
+  SmallVector<Value> pending{matrix};
+  llvm::SmallPtrSet<Operation *, 16> seen;
+  while (!pending.empty()) {
+    Value value = pending.pop_back_val();
+    Operation *op = value.getDefiningOp();
+    bool isStored =
+        !op || isa<MatmulOp, TransposeOp>(op) ||
+        llvm::any_of(value.getUsers(), llvm::IsaPred<func::ReturnOp>);
+    if (isStored || isUniform(value) || !seen.insert(op).second) {
+      continue;
+    }
+    if (!isElementwise(op)) {
+      return false;
+    }
+    llvm::append_range(pending, op->getOperands());
+  }
+  return true;
+}
+
 //===----------------------------------------------------------------------===//
 // The pass
 //===----------------------------------------------------------------------===//
@@ -344,6 +367,9 @@ StringRef NormChooser::findObstacle(ScaledMatrix scaled) const {
   }
   if (!getMatrixType(scaled.matrix).getElementType().isF32()) {
     return "it is not of f32";
+  }
+  if (!isFlat(scaled.matrix)) {
+    return "its rows or columns are scaled in the same pass";
   }
   Value narrowed = scaled.rounded.getIn();
   bool isRead = !narrowed.hasOneUse();

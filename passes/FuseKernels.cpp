@@ -207,6 +207,11 @@ public:
     return barrierStages.lookup(barrier);
   }
   unsigned getNumStages() const { return numStages; }
+  /// Whether a root is a materialized matrix or something else.
+  bool choosesMaterialized(Value root) const {
+    auto select = root.getDefiningOp<arith::SelectOp>();
+    return select && materialized.contains(select.getTrueValue());
+  }
   /// Whether a kernel of a stage reads a value from memory, or computes it.
   bool isLoaded(Value value, unsigned stage) const;
 
@@ -245,7 +250,6 @@ private:
   bool assignStages();
   bool assignStage(Operation *op);
   void assignKernels();
-  void reportMoved();
   bool storeWhatShowsTheDomain();
   bool storeWhatIsDearToRecompute();
   Cone findCone(Value root, unsigned stage, Shape domain) const;
@@ -313,7 +317,6 @@ FusionPlan::FusionPlan(func::FuncOp update, ArrayRef<Value> materialized)
     }
     assignKernels();
   } while (storeWhatShowsTheDomain() || storeWhatIsDearToRecompute());
-  reportMoved();
 }
 
 void FusionPlan::collectRoots(ArrayRef<Value> materialized) {
@@ -473,7 +476,7 @@ static bool isMadeOfSingles(Value value) {
 bool FusionPlan::keepsMaterialized(Value root) const {
   auto select = root.getDefiningOp<arith::SelectOp>();
   const Node &found = node(root);
-  return select && materialized.contains(select.getTrueValue()) &&
+  return choosesMaterialized(root) &&
          isLoaded(select.getTrueValue(), found.stage) &&
          found.rowReductions.empty() && found.columnReductions.empty() &&
          isMadeOfSingles(select.getCondition());
@@ -550,28 +553,6 @@ void FusionPlan::assignKernels() {
   for (auto [argument, value] : llvm::zip(targets, terminator->getOperands())) {
     if (!isa<BlockArgument>(value)) {
       overwrittenAt[update.getArgument(argument)] = getLoadStage(value) - 1;
-    }
-  }
-}
-
-/// Reports roots that are a materialized matrix, or something else, in kernels
-/// that always have to write them.
-void FusionPlan::reportMoved() {
-  for (const PlannedKernel &kernel : kernels) {
-    for (Value root : kernel.roots) {
-      auto select = root.getDefiningOp<arith::SelectOp>();
-      if (kernel.isAlone || !select ||
-          !materialized.contains(select.getTrueValue())) {
-        continue;
-      }
-      auto [rows, columns] = getShape(root);
-      remark::missed(root.getLoc(), remark::RemarkOpts::name("Moved")
-                                        .category("kaon-fuse-kernels")
-                                        .function(update.getName()))
-          << remark::add("a kernel that always runs chooses a materialized "
-                         "{0}x{1} matrix or another: not by a single number "
-                         "that was there before",
-                         rows, columns);
     }
   }
 }
@@ -710,6 +691,7 @@ private:
   Value getInput(Value value);
   Value getScalar(Value scalar);
   Schedule chooseSchedule();
+  void report(KernelOp op) const;
 
   const FusionPlan &plan;
   const PlannedKernel &kernel;
@@ -815,6 +797,26 @@ Schedule KernelBuilder::chooseSchedule() {
   return flat ? Schedule::Elementwise : Schedule::Rows;
 }
 
+void KernelBuilder::report(KernelOp op) const {
+  auto options = remark::RemarkOpts::name("Kernel")
+                     .category("kaon-fuse-kernels")
+                     .function(op->getParentOfType<func::FuncOp>().getName());
+  remark::passed(op.getLoc(), options) << remark::add(
+      "{0} kernel over {1}x{2}: {3} ops, {4} inputs, {5} results",
+      stringifySchedule(op.getSchedule()), kernel.domain[0], kernel.domain[1],
+      needed.size(), inputs.size(), kernel.roots.size());
+  bool mayKeep = kernel.isAlone && op.getSchedule() == Schedule::Elementwise;
+  bool chooses = llvm::any_of(
+      kernel.roots, [&](Value root) { return plan.choosesMaterialized(root); });
+  if (chooses && !mayKeep) {
+    remark::missed(op.getLoc(), options) << remark::add(
+        "a kernel over {0}x{1} always runs: it chooses a materialized matrix "
+        "or another, but is not elementwise, or the choice is not one for all "
+        "elements that is known before",
+        kernel.domain[0], kernel.domain[1]);
+  }
+}
+
 KernelOp KernelBuilder::build() {
   for (Value root : kernel.roots) {
     collect(root);
@@ -845,15 +847,7 @@ KernelOp KernelBuilder::build() {
         destination.addArgument(argument.getType(), argument.getLoc()));
   }
   destination.getOperations().splice(destination.end(), block.getOperations());
-  remark::passed(loc,
-                 remark::RemarkOpts::name("Kernel")
-                     .category("kaon-fuse-kernels")
-                     .function(op->getParentOfType<func::FuncOp>().getName()))
-      << remark::add(
-             "{0} kernel over {1}x{2}: {3} ops, {4} inputs, {5} results",
-             stringifySchedule(op.getSchedule()), kernel.domain[0],
-             kernel.domain[1], ordered.size(), inputs.size(),
-             kernel.roots.size());
+  report(op);
   return op;
 }
 

@@ -277,7 +277,8 @@ def FoldNormsPass : Pass<"kaon-fold-norms", "::mlir::func::FuncOp"> {
       rows or columns by theirs (the reason is below).
 
     All others are left alone, and so is a matrix of one row, whose norm is known before
-    the row leaves the chip.
+    the row leaves the chip, and one whose rows or columns have just been scaled: the
+    kernel that saves it, if it must be saved, would not be elementwise.
 
     Sums of products are taken in `f32`, where products of a matrix near 1e-30 vanish and
     those of one near 1e30 overflow. So the matrix is multiplied by a power of two, the

@@ -117,6 +117,21 @@ def along_all(w: kl.param, g: kl.grad, m: kl.state, lr: kl.scalar):
     return w - lr * ((x @ y.T) @ y + (z @ z.T) @ z), m
 
 
+@kaon.update
+def scaled_rows(w: kl.param, g: kl.grad, lr: kl.scalar):
+    """Rows divided by their norms, and the result by its own."""
+    x = kl.normalize(kl.row_normalize(g))
+    return w - lr * ((x @ x.T) @ x)
+
+
+@kaon.update
+def replaced(w: kl.param, g: kl.grad, m: kl.state, lr: kl.scalar):
+    """Of a state that has a new value before the norm is known."""
+    x = m / kl.norm(m)
+    y = m / kl.max(kl.abs(m))
+    return w - lr * ((x @ y.T) @ x), kl.lerp(m, g, 0.25)
+
+
 UPDATES: dict[str, Any] = {
     update.name: update
     for update in (
@@ -131,6 +146,8 @@ UPDATES: dict[str, Any] = {
         by_product,
         read_twice,
         along_all,
+        scaled_rows,
+        replaced,
     )
 }
 

@@ -239,7 +239,7 @@ def test_random_updates_of_any_size_on_the_cpu(update: RandomUpdate, shape: tupl
     check_random(update, shape, seed, CpuTarget(2), 2.0**-24)
 
 
-@settings(max_examples=3, **OPTIONS)
+@settings(max_examples=2, **OPTIONS)
 @given(update=normalized_updates(), shape=SHAPES, seed=st.integers(0, 2**32 - 1))
 def test_random_updates_of_any_size(update: RandomUpdate, shape: tuple[int, int], seed: int) -> None:
     check_random(update, shape, seed, None, 2.0**-9)

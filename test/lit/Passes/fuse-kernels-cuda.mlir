@@ -1,6 +1,6 @@
 // RUN: kaon-opt %s --kaon-fuse-kernels --split-input-file | FileCheck %s
 // RUN: kaon-opt %s --kaon-fuse-kernels --split-input-file -remarks-filter=kaon-fuse-kernels -remark-format=emitRemark -o /dev/null 2>&1 \
-// RUN:   | FileCheck %s --check-prefix=REMARK
+// RUN:   | FileCheck %s --check-prefix=REMARK --implicit-check-not=Missed
 
 // Momentum, scaling and the rounding to half precision are one kernel, which
 // feeds the product directly; what follows a product widens it where it is read.
@@ -100,7 +100,7 @@ func.func @keeps(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor
 // CHECK: kaon.kernel elementwise
 // CHECK: } -> tensor<4x6xf32>, tensor<4x6xbf16>
 // CHECK-NEXT: kaon.matmul
-// REMARK: remark: {{.*}}Missed{{.*}}kaon-fuse-kernels{{.*}}differs{{.*}}a kernel that always runs chooses a materialized 4x6 matrix or another: not by a single number that was there before
+// REMARK: remark: {{.*}}Missed{{.*}}differs{{.*}}a kernel over 4x6 always runs: it chooses a materialized matrix or another, but is not elementwise, or the choice is not one for all elements that is known before
 func.func @differs(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
                    %m: tensor<4x6xf32> {kaon.role = #kaon.role<state>}, %step: i64 {kaon.role = #kaon.role<step>})
     -> (tensor<4x6xf32>, tensor<4x6xf32>) attributes {kaon.update} {
@@ -116,4 +116,34 @@ func.func @differs(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tens
   %p = kaon.matmul %a, %x : (tensor<4x4xbf16>, tensor<4x6xbf16>) -> tensor<4x6xbf16>
   %w1 = arith.extf %p : tensor<4x6xbf16> to tensor<4x6xf32>
   return %w1, %m1 : tensor<4x6xf32>, tensor<4x6xf32>
+}
+
+// -----
+
+// So has one that reads a value for each row.
+
+// CHECK-LABEL: func.func @by_rows
+// CHECK: kaon.kernel rows
+// CHECK: kaon.kernel rows
+// CHECK: kaon.kernel rows
+// CHECK: arith.select
+// CHECK: kaon.matmul
+// REMARK: remark: {{.*}}Missed{{.*}}by_rows{{.*}}a kernel over 4x6 always runs: it chooses a materialized matrix or another, but is not elementwise
+func.func @by_rows(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tensor<4x6xf32> {kaon.role = #kaon.role<grad>},
+                   %r: tensor<4x1xf32> {kaon.role = #kaon.role<state>}, %step: i64 {kaon.role = #kaon.role<step>})
+    -> (tensor<4x6xf32>, tensor<4x1xf32>) attributes {kaon.update} {
+  %ones = arith.constant dense<1.0> : tensor<4x6xf32>
+  %number = kaon.reduce max %g along all : tensor<4x6xf32> -> tensor<1x1xf32>
+  %numbers = kaon.broadcast %number : tensor<1x1xf32> to tensor<4x6xf32>
+  %isone = arith.cmpf oeq, %numbers, %ones : tensor<4x6xf32>
+  %gh = arith.truncf %g : tensor<4x6xf32> to tensor<4x6xbf16>
+  %gkept = kaon.materialize %gh : tensor<4x6xbf16>
+  %rows = kaon.broadcast %r : tensor<4x1xf32> to tensor<4x6xf32>
+  %scaled = arith.mulf %g, %rows : tensor<4x6xf32>
+  %gmoved = arith.truncf %scaled : tensor<4x6xf32> to tensor<4x6xbf16>
+  %x = arith.select %isone, %gkept, %gmoved : tensor<4x6xi1>, tensor<4x6xbf16>
+  %a = kaon.matmul %x, %x transpose_b : (tensor<4x6xbf16>, tensor<4x6xbf16>) -> tensor<4x4xbf16>
+  %p = kaon.matmul %a, %x : (tensor<4x4xbf16>, tensor<4x6xbf16>) -> tensor<4x6xbf16>
+  %w1 = arith.extf %p : tensor<4x6xbf16> to tensor<4x6xf32>
+  return %w1, %r : tensor<4x6xf32>, tensor<4x1xf32>
 }
