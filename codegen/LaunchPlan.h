@@ -21,7 +21,7 @@ struct Work {
   int64_t bytes = 0;
 };
 
-/// A launch, but for its operands and scalars; see runtime::Launch.
+/// A launch and its kernel, but for operands and scalars; see runtime::Launch.
 struct LaunchPlan {
   runtime::KernelPlan kernel;
   llvm::SmallVector<int64_t, 3> sizes;

@@ -128,7 +128,6 @@ LogicalResult SequenceBuilder::addLaunch(Operation *op, ValueRange inputs,
     return failure();
   }
   runtime::Launch launch;
-  launch.kernel = getKernel(planned->kernel);
   launch.numInputs = static_cast<int32_t>(inputs.size());
   for (Value input : inputs) {
     launch.operands.push_back(places.lookup(input));
@@ -143,6 +142,10 @@ LogicalResult SequenceBuilder::addLaunch(Operation *op, ValueRange inputs,
   launch.flops = planned->work.flops;
   launch.bytes = planned->work.bytes;
   launch.sharedBytes = planned->sharedBytes;
+  auto product = dyn_cast<MatmulOp>(op);
+  launch.hasFactor = product && product.getFactor();
+  planned->kernel.signature = runtime::Signature::of(launch);
+  launch.kernel = getKernel(planned->kernel);
   sequence.launches.push_back(std::move(launch));
   return success();
 }

@@ -67,6 +67,7 @@ public:
   }
   /// Any number.
   std::optional<double> asNumber() const;
+  const bool *asBool() const { return std::get_if<bool>(&content); }
   const std::string *asString() const {
     return std::get_if<std::string>(&content);
   }

@@ -41,6 +41,9 @@ extern "C" {
 /// Rows of the source that one item of a transpose kernel handles.
 #define KAON_TRANSPOSE_BLOCK 32
 
+/// Depths of packed matrices are multiples of this.
+#define KAON_PACKED_DEPTH_UNIT 4
+
 /// Alignment, in bytes, of every workspace buffer.
 #define KAON_BUFFER_ALIGNMENT 64
 

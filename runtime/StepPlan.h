@@ -75,19 +75,30 @@ inline constexpr int64_t cudaColumnGrain = 32;
 inline constexpr int64_t cudaTransposeRows = 32, cudaTransposeColumns = 128;
 
 /// Threads of a block of every kernel on CUDA but those over rows and products
-/// with a main loop of their own.
+/// by warpgroups.
 inline constexpr int64_t cudaBlockThreads = 256;
 
+/// Threads of a product by warpgroups: eight warps, and one that copies
+/// (WarpgroupProduct.cuh). It takes tensor maps of both operands.
+inline constexpr int64_t cudaWarpgroupThreads = 288;
+
 /// Dynamic shared memory of a product on CUDA, which holds three stages of both
-/// operands; a kernel that has more stages takes more.
+/// operands; by warpgroups they are larger and have barriers.
 inline constexpr int64_t cudaProductSharedBytes = 48 << 10;
+inline constexpr int64_t cudaWarpgroupSharedBytes = (96 << 10) + 48;
 
 /// Elements of the two tiles that a block of a transpose holds in shared memory
 /// on CUDA.
 inline constexpr int64_t cudaTransposeSharedElements = 2112;
 
-/// Dynamic shared memory of each reduction of a kernel over columns on CUDA.
+/// Dynamic shared memory of each reduction of a kernel over columns, or over
+/// rows, on CUDA (Columns.cuh, Reduce.cuh).
 inline constexpr int64_t cudaColumnReductionBytes = 2048;
+inline constexpr int64_t cudaRowReductionBytes = 256;
+
+/// Elements of a group, which one thread of a kernel over rows on CUDA handles
+/// at a time (Vector.cuh).
+inline constexpr int64_t cudaGroupSize = 8;
 
 /// A state of a matrix: shaped like it, one value per row (cols = 1), one per
 /// column (rows = 1), or a single value.
@@ -121,18 +132,55 @@ struct ScalarSet {
   bool operator==(const ScalarSet &) const = default;
 };
 
-/// A kernel that launches refer to by position. Its code is found by name.
+struct Launch;
+
+/// What the code of a kernel takes, in each of its launches.
+struct Signature {
+  /// Of the operands: those read, then those written. The factor of a product
+  /// on CUDA, which may be there or not, is none of them.
+  std::vector<ElementType> types;
+  int32_t numInputs = 0; // how many are read
+  int32_t numScalars = 0;
+
+  /// That of a kernel which is made for `launch`.
+  static Signature of(const Launch &launch);
+  bool operator==(const Signature &) const = default;
+};
+
+/// A kernel that launches refer to by position. Its code is found by name; the
+/// rest is what launches have to agree with, since nobody else can tell.
 struct KernelPlan {
   std::string name;
   Schedule schedule = Schedule::Elementwise;
   int32_t threads = 0; // of a block on CUDA; 0 on the CPU
+  Signature signature = {};
+
+  /// On the CPU, the tiles that the code is made for (KernelAbi.h): the width
+  /// of a sliver for `pack`; the widths of A's and B's and the size of a block
+  /// for `matmul`.
+  std::vector<int64_t> tiles = {};
+  /// Whether a product computes only the tiles on or below the diagonal.
+  bool symmetric = false;
+  /// How matrices lie in memory. Of a product on CUDA, whether A is k x m and
+  /// not m x k, and B n x k and not k x n; of a `pack`, whether its matrix is
+  /// k x extent (transposeA).
+  bool transposeA = false, transposeB = false;
   /// Operands that the kernel takes tensor maps of in their place, counted from
-  /// the first: 2 of products for sm_90a on CUDA, else 0. They are in the
+  /// the first: 2 of products by warpgroups on CUDA, else 0. They are in the
   /// workspace.
   int32_t mappedOperands = 0;
 
+  /// What shared memory is for on CUDA: reductions of a kernel over rows or
+  /// columns; of one over rows, the f32 values of each column that stay on the
+  /// chip, and the groups of them that a thread has in registers.
+  int32_t reductions = 0, kept = 0, registerGroups = 0;
+
   bool operator==(const KernelPlan &) const = default;
 };
+
+/// Dynamic shared memory of a kernel over rows of `columns` columns on CUDA,
+/// which says `threads`, `reductions`, `kept` and `registerGroups`.
+int64_t rowSharedBytes(const KernelPlan &kernel, int64_t columns);
 
 /// Where an operand of a launch lies, for each matrix of the bucket.
 struct Operand {
@@ -177,6 +225,7 @@ struct Launch {
   int64_t flops = 0;             // of one matrix
   int64_t bytes = 0;             // read and written for one matrix
   int64_t sharedBytes = 0;       // dynamic shared memory of a block on CUDA
+  bool hasFactor = false;        // of a product on CUDA
 
   bool operator==(const Launch &) const = default;
 };
@@ -185,7 +234,7 @@ struct Launch {
 struct ProductExtras {
   std::optional<size_t> addend, factor; // positions among the operands
 
-  static ProductExtras of(std::span<const Operand> operands);
+  static ProductExtras of(size_t numOperands, bool hasFactor);
 };
 
 /// All launches that update one matrix in one phase.
@@ -250,7 +299,7 @@ struct Cost {
 
 struct StepPlan {
   /// Version of the schema. Readers refuse any other.
-  static constexpr int64_t version = 3;
+  static constexpr int64_t version = 4;
 
   Target target = Target::Cpu;
   std::vector<ParameterPlan> parameters;

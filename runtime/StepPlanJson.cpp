@@ -26,6 +26,15 @@ static Json writeDouble(double value) {
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
+static bool isProduct(Schedule schedule) {
+  return schedule == Schedule::Matmul;
+}
+
+/// Whether plans say how what kernels of `schedule` read lies in memory.
+static bool readsMatrices(Schedule schedule) {
+  return isProduct(schedule) || schedule == Schedule::Pack;
+}
+
 namespace {
 /// Overloads for every part of a plan, in a class so that they see each other.
 struct Writer {
@@ -71,13 +80,35 @@ struct Writer {
 
   static Json write(const ScalarSet &set) { return {{"names", set.names}}; }
 
+  static Json write(ElementType type) { return stringify(type); }
+
   static Json write(const KernelPlan &kernel) {
     Json json = {{"name", kernel.name},
                  {"schedule", stringify(kernel.schedule)},
+                 {"operands", writeList(kernel.signature.types)},
+                 {"inputs", kernel.signature.numInputs},
+                 {"scalars", kernel.signature.numScalars},
                  {"threads", kernel.threads}};
-    if (kernel.mappedOperands != 0) {
-      json["mappedOperands"] = kernel.mappedOperands;
+    if (!kernel.tiles.empty()) {
+      json["tiles"] = kernel.tiles;
     }
+    auto writeFlag = [&](const char *name, bool flag, bool isNeeded) {
+      if (flag || isNeeded) {
+        json[name] = flag;
+      }
+    };
+    writeFlag("symmetric", kernel.symmetric, isProduct(kernel.schedule));
+    writeFlag("transposeA", kernel.transposeA, readsMatrices(kernel.schedule));
+    writeFlag("transposeB", kernel.transposeB, isProduct(kernel.schedule));
+    auto writeCount = [&](const char *name, int32_t count) {
+      if (count != 0) {
+        json[name] = count;
+      }
+    };
+    writeCount("mappedOperands", kernel.mappedOperands);
+    writeCount("reductions", kernel.reductions);
+    writeCount("kept", kernel.kept);
+    writeCount("registerGroups", kernel.registerGroups);
     return json;
   }
 
@@ -99,12 +130,16 @@ struct Writer {
   }
 
   static Json write(const Launch &launch) {
-    return {
+    Json json = {
         {"kernel", launch.kernel},    {"operands", writeList(launch.operands)},
         {"inputs", launch.numInputs}, {"scalars", launch.scalars},
         {"sizes", launch.sizes},      {"items", launch.items},
         {"grain", launch.grain},      {"flops", launch.flops},
         {"bytes", launch.bytes},      {"sharedBytes", launch.sharedBytes}};
+    if (launch.hasFactor) {
+      json["factor"] = true;
+    }
+    return json;
   }
 
   static Json write(const Sequence &sequence) {
@@ -170,6 +205,30 @@ public:
   /// Reads a field into `value`.
   template <typename T> void field(const char *name, T &value) const {
     withField(name, [&](const Reader &reader) { reader.read(value); });
+  }
+
+  /// Reads a field that keeps its default where there is none.
+  template <typename T> void optionalField(const char *name, T &value) const {
+    if (json.find(name)) {
+      field(name, value);
+    }
+  }
+
+  /// Reads a field that is false where there is none, unless it `isNeeded`.
+  void flag(const char *name, bool &value, bool isNeeded) const {
+    if (isNeeded) {
+      field(name, value);
+    } else {
+      optionalField(name, value);
+    }
+  }
+
+  void read(bool &value) const {
+    const bool *flag = json.asBool();
+    if (!flag) {
+      return fail("true or false");
+    }
+    value = *flag;
   }
 
   void read(std::string &value) const {
@@ -275,10 +334,18 @@ public:
   void read(KernelPlan &value) const {
     field("name", value.name);
     field("schedule", value.schedule);
+    field("operands", value.signature.types);
+    field("inputs", value.signature.numInputs);
+    field("scalars", value.signature.numScalars);
     field("threads", value.threads);
-    if (json.find("mappedOperands")) {
-      field("mappedOperands", value.mappedOperands);
-    }
+    optionalField("tiles", value.tiles);
+    flag("symmetric", value.symmetric, isProduct(value.schedule));
+    flag("transposeA", value.transposeA, readsMatrices(value.schedule));
+    flag("transposeB", value.transposeB, isProduct(value.schedule));
+    optionalField("mappedOperands", value.mappedOperands);
+    optionalField("reductions", value.reductions);
+    optionalField("kept", value.kept);
+    optionalField("registerGroups", value.registerGroups);
   }
 
   void read(Operand &value) const {
@@ -308,6 +375,7 @@ public:
     field("flops", value.flops);
     field("bytes", value.bytes);
     field("sharedBytes", value.sharedBytes);
+    optionalField("factor", value.hasFactor);
   }
 
   void read(Sequence &value) const {

@@ -19,6 +19,7 @@
 #ifndef KAON_CODEGEN_CPU_PACKEDLAYOUT_H
 #define KAON_CODEGEN_CPU_PACKEDLAYOUT_H
 
+#include "runtime/KernelAbi.h"
 #include "runtime/Math.h"
 
 #include <cstdint>
@@ -28,7 +29,7 @@
 namespace kaon::cpu {
 
 /// Depth of one step of the register tile; packed depths are multiples of it.
-inline constexpr int64_t packedDepthUnit = 4;
+inline constexpr int64_t packedDepthUnit = KAON_PACKED_DEPTH_UNIT;
 
 using runtime::ceilDiv;
 using runtime::roundUp;

@@ -86,10 +86,20 @@ static FailureOr<LaunchPlan> plan(LaunchOp op) {
   std::array<int64_t, 2> sizes = getLaunchSizes(op);
   Schedule schedule = *getKernelSchedule(getKernel(op));
   LaunchPlan plan;
-  plan.kernel = {op.getKernel().str(), convertSchedule(schedule)};
+  plan.kernel.name = op.getKernel().str();
+  plan.kernel.schedule = convertSchedule(schedule);
   plan.sizes.assign(sizes.begin(), sizes.end());
   plan.items = sizes[schedule == Schedule::Columns];
   return plan;
+}
+
+/// The library kernel of an op.
+static runtime::KernelPlan describeKernel(Operation *op,
+                                          runtime::Schedule schedule) {
+  runtime::KernelPlan kernel;
+  kernel.name = cpu::getLibraryCall(op)->symbol();
+  kernel.schedule = schedule;
+  return kernel;
 }
 
 static FailureOr<LaunchPlan> plan(PackOp op) {
@@ -104,7 +114,10 @@ static FailureOr<LaunchPlan> plan(PackOp op) {
   }
   int64_t tile = getTile(*target, op.getSide(), op.getInput().getType());
   LaunchPlan plan;
-  plan.kernel = {cpu::getLibraryCall(op)->symbol(), runtime::Schedule::Pack};
+  plan.kernel = describeKernel(op, runtime::Schedule::Pack);
+  plan.kernel.tiles = {tile};
+  // The right matrix is k x n as it is.
+  plan.kernel.transposeA = op.getTranspose() == (op.getSide() == PackSide::Lhs);
   plan.sizes = {extent, op.getDepth()};
   plan.items = cpu::packedSlivers(extent, tile);
   return plan;
@@ -127,7 +140,12 @@ static FailureOr<LaunchPlan> plan(MatmulOp op) {
     return failure();
   }
   LaunchPlan plan;
-  plan.kernel = {cpu::getLibraryCall(op)->symbol(), runtime::Schedule::Matmul};
+  RankedTensorType packed = op.getLhs().getType();
+  plan.kernel = describeKernel(op, runtime::Schedule::Matmul);
+  plan.kernel.tiles = {getTile(*target, PackSide::Lhs, packed),
+                       getTile(*target, PackSide::Rhs, packed),
+                       target->getBlock()};
+  plan.kernel.symmetric = op.getSymmetric();
   plan.sizes = {m, n, k};
   plan.items = cpu::matmulItems(m, n, target->getBlock(), op.getSymmetric());
   return plan;
@@ -136,8 +154,7 @@ static FailureOr<LaunchPlan> plan(MatmulOp op) {
 static FailureOr<LaunchPlan> plan(TransposeOp op) {
   RankedTensorType type = op.getInput().getType();
   LaunchPlan plan;
-  plan.kernel = {cpu::getLibraryCall(op)->symbol(),
-                 runtime::Schedule::Transpose};
+  plan.kernel = describeKernel(op, runtime::Schedule::Transpose);
   plan.sizes = {type.getDimSize(0), type.getDimSize(1)};
   plan.items = runtime::ceilDiv(plan.sizes[0], KAON_TRANSPOSE_BLOCK);
   return plan;

@@ -13,20 +13,6 @@ using namespace kaon;
 using namespace kaon::cuda;
 
 //===----------------------------------------------------------------------===//
-// Numbers of the device library
-//===----------------------------------------------------------------------===//
-
-/// Elements of a group, which one thread handles at a time (Vector.cuh).
-static constexpr int64_t groupSize = 8;
-
-/// Shared memory that one reduction of a block takes (Reduce.cuh).
-static constexpr int64_t reductionBytes = 256;
-
-/// Shared memory of a product by warpgroups: three stages and their barriers
-/// (WarpgroupProduct.cuh).
-static constexpr int64_t warpgroupSharedBytes = (96 << 10) + 48;
-
-//===----------------------------------------------------------------------===//
 // Rows
 //===----------------------------------------------------------------------===//
 
@@ -70,28 +56,40 @@ static int64_t countReductions(const RowPasses &passes) {
   return count;
 }
 
+void kaon::cuda::describeRows(const RowShape &shape,
+                              runtime::KernelPlan &kernel) {
+  kernel.threads = static_cast<int32_t>(shape.threads);
+  kernel.reductions = static_cast<int32_t>(shape.reductions);
+  kernel.kept = static_cast<int32_t>(shape.kept);
+  // Of nothing that is kept, nothing is in registers.
+  kernel.registerGroups =
+      shape.kept > 0 ? static_cast<int32_t>(shape.registerGroups) : 0;
+}
+
 RowShape kaon::cuda::getRowShape(func::FuncOp kernel, int64_t columns,
                                  CudaTargetAttr target) {
   RowPasses passes(kernel, RowPasses::Mode::Keep);
   RowShape shape;
   shape.threads = chooseRowThreads(columns);
+  shape.reductions = countReductions(passes);
   auto kept = static_cast<int64_t>(passes.getKept().size());
-  int64_t reducing = countReductions(passes) * reductionBytes;
-  int64_t groups =
-      runtime::ceilDiv(runtime::ceilDiv(columns, groupSize), shape.threads);
-  int64_t registerGroups = chooseRegisterGroups(kept);
-  int64_t spilled = std::max<int64_t>(0, groups - registerGroups);
-  int64_t keeping = spilled * shape.threads * groupSize * kept *
-                    static_cast<int64_t>(sizeof(float));
-  shape.streaming = !passes.isKeepable() || kept > maxKept ||
-                    (kept > 0 && reducing + keeping > target.getSharedBytes());
-  if (shape.streaming) {
-    shape.sharedBytes = reducing;
-    return shape;
+  auto countShared = [&] {
+    runtime::KernelPlan kernel;
+    describeRows(shape, kernel);
+    return runtime::rowSharedBytes(kernel, columns);
+  };
+  shape.streaming = !passes.isKeepable() || kept > maxKept;
+  if (!shape.streaming) {
+    shape.kept = kept;
+    shape.registerGroups = chooseRegisterGroups(kept);
+    shape.sharedBytes = countShared();
+    shape.streaming = kept > 0 && shape.sharedBytes > target.getSharedBytes();
   }
-  shape.kept = kept;
-  shape.registerGroups = registerGroups;
-  shape.sharedBytes = reducing + keeping;
+  if (shape.streaming) {
+    shape.kept = 0;
+    shape.registerGroups = 1;
+    shape.sharedBytes = countShared();
+  }
   return shape;
 }
 
@@ -168,8 +166,8 @@ static std::optional<LaunchShape> getShape(LaunchOp op) {
     shape.grain = runtime::cudaColumnGrain;
     shape.items = runtime::ceilDiv(columns, shape.grain);
     shape.bytes = getStreamedBytes(op, passes);
-    shape.sharedBytes =
-        countReductions(passes) * runtime::cudaColumnReductionBytes;
+    shape.reductions = countReductions(passes);
+    shape.sharedBytes = shape.reductions * runtime::cudaColumnReductionBytes;
     break;
   }
   }
@@ -219,15 +217,15 @@ static std::optional<LaunchShape> getShape(MatmulOp op) {
   shape.tensorMaps = takesTensorMaps(op);
   shape.name = getProductName(op, shape.tensorMaps);
   shape.schedule = runtime::Schedule::Matmul;
-  shape.threads =
-      shape.tensorMaps ? warpgroupThreads : runtime::cudaBlockThreads;
+  shape.threads = shape.tensorMaps ? runtime::cudaWarpgroupThreads
+                                   : runtime::cudaBlockThreads;
   shape.sizes = {m, n, k};
   shape.bytes = getMovedBytes(op);
   int64_t rows = runtime::ceilDiv(m, runtime::cudaTileSize),
           columns = runtime::ceilDiv(n, runtime::cudaTileSize);
   shape.items = op.getSymmetric() ? rows * (rows + 1) / 2 : rows * columns;
-  shape.sharedBytes =
-      shape.tensorMaps ? warpgroupSharedBytes : runtime::cudaProductSharedBytes;
+  shape.sharedBytes = shape.tensorMaps ? runtime::cudaWarpgroupSharedBytes
+                                       : runtime::cudaProductSharedBytes;
   return shape;
 }
 

@@ -28,6 +28,8 @@ struct RowShape {
   int64_t registerGroups = 1;
   /// f32 values of each column that stay on the chip between passes.
   int64_t kept = 0;
+  /// Of all passes.
+  int64_t reductions = 0;
   /// Rows do not fit on the chip: every pass reads them again.
   bool streaming = false;
   /// Dynamic shared memory of a block.
@@ -38,6 +40,10 @@ struct RowShape {
 /// schedule, `target` says how much shared memory there is.
 RowShape getRowShape(mlir::func::FuncOp kernel, int64_t columns,
                      CudaTargetAttr target);
+
+/// Says in the plan of a kernel what `shape` tells of its threads and its
+/// shared memory.
+void describeRows(const RowShape &shape, runtime::KernelPlan &kernel);
 
 /// One launch for one matrix.
 struct LaunchShape {
@@ -61,6 +67,8 @@ struct LaunchShape {
   /// Whether a product takes tensor maps in the place of its operands, which is
   /// what the main loop of sm_90a does.
   bool tensorMaps = false;
+  /// Reductions of a kernel over columns.
+  int64_t reductions = 0;
   /// Of a kernel with the `rows` schedule.
   std::optional<RowShape> rows;
   /// The result lies over the argument that an elementwise kernel keeps
@@ -68,10 +76,6 @@ struct LaunchShape {
   /// else.
   bool isInPlace = false;
 };
-
-/// Threads of a product by warpgroups: eight warps, and one that copies
-/// (WarpgroupProduct.cuh).
-inline constexpr int64_t warpgroupThreads = 288;
 
 /// The launch of a `kaon.launch`, a `kaon.matmul` or a `kaon.transpose` of a
 /// module for CUDA; none for a transpose that is a view, and for all other ops.

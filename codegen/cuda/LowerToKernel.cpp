@@ -29,7 +29,8 @@ struct LaunchBounds {
 
 static constexpr LaunchBounds defaultBounds = {runtime::cudaBlockThreads, 2};
 static constexpr LaunchBounds transposeBounds = {runtime::cudaBlockThreads, 4};
-static constexpr LaunchBounds warpgroupBounds = {warpgroupThreads, 2};
+static constexpr LaunchBounds warpgroupBounds = {runtime::cudaWarpgroupThreads,
+                                                 2};
 
 /// A multiprocessor has 128 registers for each of 512 threads. With half as
 /// many, divisions in f64 spill.

@@ -34,6 +34,26 @@ static Work getWorkIfKept(Operation *op) {
   return work;
 }
 
+/// What the plan says of a kernel, but for its operands and scalars.
+static runtime::KernelPlan describeKernel(Operation *op,
+                                          const cuda::LaunchShape &shape) {
+  runtime::KernelPlan kernel;
+  kernel.name = shape.name;
+  kernel.schedule = shape.schedule;
+  kernel.threads = static_cast<int32_t>(shape.threads);
+  kernel.mappedOperands = shape.tensorMaps ? 2 : 0;
+  kernel.reductions = static_cast<int32_t>(shape.reductions);
+  if (shape.rows) {
+    cuda::describeRows(*shape.rows, kernel);
+  }
+  if (auto product = dyn_cast<MatmulOp>(op)) {
+    kernel.symmetric = product.getSymmetric();
+    kernel.transposeA = product.getTransposeA();
+    kernel.transposeB = product.getTransposeB();
+  }
+  return kernel;
+}
+
 FailureOr<LaunchPlan> cuda::planLaunch(Operation *op, int64_t flops) {
   if (auto product = dyn_cast<MatmulOp>(op)) {
     if (failed(verifyProduct(product))) {
@@ -45,9 +65,7 @@ FailureOr<LaunchPlan> cuda::planLaunch(Operation *op, int64_t flops) {
     return op->emitOpError() << "has no kernel on CUDA";
   }
   LaunchPlan plan;
-  plan.kernel = {shape->name, shape->schedule,
-                 static_cast<int32_t>(shape->threads),
-                 shape->tensorMaps ? 2 : 0};
+  plan.kernel = describeKernel(op, *shape);
   plan.sizes = shape->sizes;
   plan.items = shape->items;
   plan.grain = shape->grain;

@@ -160,7 +160,7 @@ Status CudaBackend::build(Phase &phase, const PhaseSchedule &schedule,
           {launch.operands, launch.sizes, launch.items, launch.grain,
            std::span(schedule.bindings)
                .subspan(matrix.firstBinding, launch.operands.size()),
-           matrix.firstScalar});
+           matrix.firstScalar, launch.hasFactor});
     }
     const KernelPlan &kernel = plan->kernels[scheduled.kernel];
     KAON_RETURN_IF_ERROR(

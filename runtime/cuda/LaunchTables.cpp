@@ -130,7 +130,8 @@ Status LaunchTables::addProduct(std::vector<std::byte> &region,
                                 const MatrixRequest &matrix, uint32_t firstTile,
                                 const KaonBuffer *buffers) {
   size_t result = matrix.operands.size() - 1;
-  auto [addend, factor] = ProductExtras::of(matrix.operands);
+  auto [addend, factor] =
+      ProductExtras::of(matrix.operands.size(), matrix.hasFactor);
   auto pitch = [&](size_t operand) {
     return static_cast<int32_t>(strideOf(matrix.bindings[operand], buffers));
   };

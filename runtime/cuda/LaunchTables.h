@@ -51,6 +51,7 @@ struct MatrixRequest {
   int64_t grain;                  // what one of them covers
   std::span<const OperandBinding> bindings;
   size_t firstScalar;
+  bool hasFactor = false; // of a product
 };
 
 class LaunchTables {

@@ -114,7 +114,7 @@ class Replay:
                 values = [registers[register] for register in launch["scalars"]]
                 match kernel["schedule"]:
                     case "matmul":
-                        self.multiply(launch, kernel["name"], values)
+                        self.multiply(launch, kernel, values)
                     case "transpose":
                         source, result = launch["operands"]
                         self.store(result, self.load(source).T)
@@ -133,26 +133,27 @@ class Replay:
         for operand, result in zip(launch["operands"][launch["inputs"] :], results, strict=True):
             self.store(operand, result)
 
-    def multiply(self, launch: dict[str, Any], name: str, scalars: list[float]) -> None:
-        """``matmul_bf16[_transposed_lhs][_transposed_rhs][_symmetric][_add][_<hash of the epilogue>]``."""
+    def multiply(self, launch: dict[str, Any], kernel: dict[str, Any], scalars: list[float]) -> None:
+        """The kernel is ``matmul_bf16[_transposed_lhs][_transposed_rhs][_symmetric][_add][_<hash of the epilogue>]``."""
+        name = kernel["name"]
         *operands, result = launch["operands"]
         a, b, *extras = [self.load(operand) for operand in operands]
-        product = (a.T if "_transposed_lhs" in name else a) @ (b.T if "_transposed_rhs" in name else b)
+        product = (a.T if kernel["transposeA"] else a) @ (b.T if kernel["transposeB"] else b)
         assert product.shape == tuple(launch["sizes"][:2])
         alpha, *rest = scalars
         product = alpha * product
         if "_add" in name:
             beta, *rest = rest
             product = product + beta * extras.pop(0)
-        if extras:
-            (factor,) = extras
-            product = factor * product
-        if "_symmetric" in name:
+        if launch.get("factor"):
+            product = extras.pop(0) * product
+        assert not extras
+        if kernel["symmetric"]:
             product = np.tril(product) + np.tril(product, -1).T
         if result["kind"] == "param":
-            kernel = self.interpreter.function("kernel_" + name.split("_")[-1])
+            epilogue = self.interpreter.function("kernel_" + name.split("_")[-1])
             arguments = [round_to(product, "f32"), self.load(result), *rest]
-            (product,) = self.interpreter.call_operation(kernel, arguments, product.shape)
+            (product,) = self.interpreter.call_operation(epilogue, arguments, product.shape)
         else:
             assert not rest, "scalars without an epilogue"
         self.store(result, product)

@@ -47,8 +47,14 @@ def _launch(
     return launch | {"items": -(-rows * cols // CHUNK), "grain": CHUNK, "flops": 1, "bytes": 1, "sharedBytes": 0} | more
 
 
+def _kernel(name: str, schedule: str, operands: int, inputs: int, scalars: int) -> dict[str, Any]:
+    """A kernel that takes so many ``operands`` of f32, the first ``inputs`` of which it reads."""
+    takes = {"operands": ["f32"] * operands, "inputs": inputs, "scalars": scalars}
+    return {"name": name, "schedule": schedule, "threads": 256} | takes
+
+
 def _plan(parts: dict[str, Any]) -> _C.StepPlan:
-    header = {"format": "kaon-step-plan", "version": 3, "target": "cuda", "period": len(parts["phases"])}
+    header = {"format": "kaon-step-plan", "version": 4, "target": "cuda", "period": len(parts["phases"])}
     return _C.StepPlan.from_json(json.dumps(header | parts))
 
 
@@ -117,7 +123,7 @@ def momentum_plan(shapes: Sequence[tuple[int, int]], concurrent: int = 8) -> _C.
         {
             "parameters": _parameters(shapes, ["m"]),
             "scalarSets": [{"names": ["lr", "mu"]}],
-            "kernels": [{"name": "momentum", "schedule": "elementwise", "threads": 256}],
+            "kernels": [_kernel("momentum", "elementwise", operands=5, inputs=3, scalars=2)],
             "sequences": sequences,
             "phases": [[_together(buckets, 1)] if in_flight else [_alone(bucket, 1) for bucket in buckets]],
             "workspaceBytes": 0,
@@ -174,8 +180,8 @@ def periodic_plan(
             "parameters": _parameters(shapes, []),
             "scalarSets": [{"names": ["rate"]}],
             "kernels": [
-                {"name": "transpose_f32", "schedule": "transpose", "threads": 256},
-                {"name": "descent", "schedule": "elementwise", "threads": 256},
+                _kernel("transpose_f32", "transpose", operands=2, inputs=1, scalars=0),
+                _kernel("descent", "elementwise", operands=3, inputs=2, scalars=1),
             ],
             "sequences": sequences,
             "phases": groups,

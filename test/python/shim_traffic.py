@@ -133,8 +133,7 @@ class Planned:
         sizes = tuple(self.launch["sizes"])
         if self.schedule == "matmul":
             places = [(one["kind"], one.get("index"), one.get("offset")) for one in self.launch["operands"]]
-            has_factor = self.launch["operands"][self.launch["inputs"] - 1]["type"] == "f32"
-            sizes += (has_factor, *_repetitions(places[: 3 if "_add" in self.kernel else 2]))
+            sizes += (self.launch.get("factor", False), *_repetitions(places[: 3 if "_add" in self.kernel else 2]))
         return self.kernel, sizes
 
     def has_every_element(self, operand: Mapping[str, Any]) -> bool:

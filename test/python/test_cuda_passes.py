@@ -221,7 +221,7 @@ def test_an_epilogue_skips_a_rounding(shape: tuple[int, int]) -> None:
 def test_muon_is_planned_for_a_gpu(dtype: str) -> None:
     module = lowered(examples.muon, (320, 200), dtype, "bf16", PER_PASS)
     plan = plan_of(module)
-    assert plan["version"] == 3 and plan["target"] == "cuda"
+    assert plan["version"] == 4 and plan["target"] == "cuda"
     (sequence,) = plan["sequences"]
     kernels = plan["kernels"]
     names = [kernels[launch["kernel"]]["name"] for launch in sequence["launches"]]

@@ -539,35 +539,32 @@ def test_ptx_that_the_driver_refuses(fake: fake_cuda.Fake, driver: _C.CudaDriver
         _C.CudaExecutor(momentum_plan(SHAPES), images("compute_80"), driver)
 
 
-def test_more_shared_memory_than_there_is(driver: _C.CudaDriver) -> None:
-    plan = json.loads(periodic_plan(SHAPES).to_json())
+def reducing_plan(reductions: int) -> _C.StepPlan:
+    """A plan whose kernel ``momentum`` takes shared memory for so many reductions of rows, 256 bytes each."""
+    plan = json.loads(momentum_plan(SHAPES).to_json())
+    (kernel,) = plan["kernels"]
+    kernel |= {"schedule": "rows", "reductions": reductions}
     for sequence in plan["sequences"]:
         for launch in sequence["launches"]:
-            if launch["kernel"] == 0:
-                launch["sharedBytes"] = 300000
-    greedy = _C.StepPlan.from_json(json.dumps(plan))
-    with pytest.raises(ValueError, match="kernel 'transpose_f32': expects 300000 bytes of shared memory for a block"):
-        _C.CudaExecutor(greedy, images(), driver)
+            launch |= {"items": launch["sizes"][0], "grain": 1, "sharedBytes": 256 * reductions}
+    return _C.StepPlan.from_json(json.dumps(plan))
+
+
+def test_more_shared_memory_than_there_is(driver: _C.CudaDriver) -> None:
+    with pytest.raises(ValueError, match="kernel 'momentum': expects 256000 bytes of shared memory for a block"):
+        _C.CudaExecutor(reducing_plan(1000), images(), driver)
 
 
 def test_shared_memory_is_opted_in_to(fake: fake_cuda.Fake, driver: _C.CudaDriver) -> None:
-    plan = json.loads(periodic_plan(SHAPES).to_json())
-    for sequence in plan["sequences"]:
-        for launch in sequence["launches"]:
-            if launch["kernel"] == 0:
-                launch["sharedBytes"] = 100000
-    plan = _C.StepPlan.from_json(json.dumps(plan))
-    model, expected = Model(plan), Model(plan)
-    executor = _C.CudaExecutor(plan, images(), driver)
-    executor.step(1, model.flat(), [[0.25]])
-    executor.synchronize()
-    expected.descent_step(0.25)
-    assert model.contents() == expected.contents() and fake.calls("cuFuncSetAttribute") == 1
+    _C.CudaExecutor(reducing_plan(192), images(), driver)
+    assert fake.calls("cuFuncSetAttribute") == 0
+    _C.CudaExecutor(reducing_plan(193), images(), driver)
+    assert fake.calls("cuFuncSetAttribute") == 1
 
 
 def test_plans_for_the_other_target(driver: _C.CudaDriver) -> None:
     text = (
-        '{"format": "kaon-step-plan", "version": 3, "target": "cpu", "period": 1, "parameters": [], "scalarSets": [],'
+        '{"format": "kaon-step-plan", "version": 4, "target": "cpu", "period": 1, "parameters": [], "scalarSets": [],'
     )
     plan = _C.StepPlan.from_json(text + '"kernels": [], "sequences": [], "phases": [[]], "workspaceBytes": 0}')
     with pytest.raises(ValueError, match="target: expects a plan for cuda, but got one for cpu"):

@@ -431,9 +431,9 @@ def test_a_wrong_kernel_or_plan_is_reported_with_its_file(tmp_path: Path) -> Non
     kernel = next(directory.glob("40-*.mlir")).name
     wrong: dict[str, tuple[str, type[Exception], str]] = {
         "50-plan.json": (
-            plan.replace('"version":3', '"version":99'),
+            plan.replace('"version":4', '"version":99'),
             driver.DriverError,
-            "version: expects 3, but got",
+            "version: expects 4, but got",
         ),
         kernel: ("func.func @broken(", _C.CompileError, ":1:"),
     }

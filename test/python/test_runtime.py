@@ -72,7 +72,7 @@ def scalar_values(program: CompiledProgram) -> list[list[float]]:
 def test_plan_survives_json() -> None:
     plan = muon_program([(24, 40), (24, 40), (16, 8)], period=3).plan
     text = plan.to_json()
-    assert json.loads(text)["version"] == 3
+    assert json.loads(text)["version"] == 4
     assert _C.StepPlan.from_json(text) == plan
     assert _C.StepPlan.from_json(text).to_json() == text
     assert plan.period == 3

@@ -35,6 +35,7 @@ TEST(PackageTest, RunsFromC) {
                         0}};
   plan.sequences = {sequence};
   plan.phases = {{plan.alone({0, {0}, 1})}};
+  signKernels(plan);
 
   std::string path = ::testing::TempDir() + "kaon-package-plan.json";
   std::ofstream(path) << plan.toJson();

@@ -241,7 +241,19 @@ TEST(PlanBuilderTest, BuildsTheWholePlan) {
   EXPECT_EQ(rhs.sizes, (std::vector<int64_t>{40, 70}));
   EXPECT_EQ(rhs.items, 2);
 
+  // The right one is k x n as it is.
+  const runtime::KernelPlan &left = built.plan->kernels[lhs.kernel],
+                            &right = built.plan->kernels[rhs.kernel];
+  EXPECT_EQ(left.tiles, (std::vector<int64_t>{lhs.operands[1].cols / 72}));
+  EXPECT_EQ(right.tiles, (std::vector<int64_t>{rhs.operands[1].cols / 72}));
+  EXPECT_FALSE(left.transposeA);
+  EXPECT_FALSE(right.transposeA);
+
   const runtime::Launch &gram = sequence.launches[4];
+  const runtime::KernelPlan &symmetric = built.plan->kernels[gram.kernel];
+  EXPECT_TRUE(symmetric.symmetric);
+  EXPECT_EQ(symmetric.tiles[0], left.tiles[0]);
+  EXPECT_EQ(symmetric.tiles[1], right.tiles[0]);
   EXPECT_EQ(gram.sizes, (std::vector<int64_t>{40, 40, 70}));
   EXPECT_EQ(gram.items, 1);
   EXPECT_EQ(gram.flops, 40 * 41 * 70);
@@ -312,12 +324,25 @@ TEST(PlanBuilderTest, BuildsTheWholePlanForCuda) {
   ASSERT_EQ(built.error, "");
   const runtime::StepPlan &plan = *built.plan;
   EXPECT_EQ(plan.target, runtime::Target::Cuda);
-  using Kernels = std::vector<runtime::KernelPlan>;
-  EXPECT_EQ(plan.kernels,
-            (Kernels{{"kernel_a", runtime::Schedule::Elementwise, 256},
-                     {"matmul_bf16_transposed_lhs_symmetric",
-                      runtime::Schedule::Matmul, 256},
-                     {"matmul_bf16_add_b", runtime::Schedule::Matmul, 256}}));
+  using runtime::ElementType;
+  std::vector<runtime::KernelPlan> kernels = {
+      {"kernel_a",
+       runtime::Schedule::Elementwise,
+       256,
+       {{ElementType::F32, ElementType::BF16}, 1, 0}},
+      {"matmul_bf16_transposed_lhs_symmetric",
+       runtime::Schedule::Matmul,
+       256,
+       {{3, ElementType::BF16}, 2, 1}},
+      {"matmul_bf16_add_b",
+       runtime::Schedule::Matmul,
+       256,
+       {{ElementType::BF16, ElementType::BF16, ElementType::BF16,
+         ElementType::F32},
+        3,
+        3}}};
+  kernels[1].symmetric = kernels[1].transposeA = true;
+  EXPECT_TRUE(plan.kernels == kernels) << plan.toJson();
   const runtime::Sequence &sequence = plan.sequences[0];
   EXPECT_EQ(sequence.workspaceBytes, 53504);
   ASSERT_EQ(sequence.launches.size(), 3u);
@@ -453,7 +478,8 @@ kaon.program @step {
     ASSERT_EQ(product.operands.size(), 4u);
     EXPECT_EQ(product.numInputs, 3);
     EXPECT_EQ(product.operands[2], launches[1].operands[1]);
-    EXPECT_EQ(runtime::ProductExtras::of(product.operands).factor, 2u);
+    EXPECT_TRUE(product.hasFactor);
+    EXPECT_EQ(plan.kernels[product.kernel].signature.types.size(), 3u);
     EXPECT_EQ(product.scalars.size(), 1u);
   }
   EXPECT_EQ(launches[4].flops, 21000 * (2 * 70 + 1 + 1));

@@ -64,7 +64,7 @@ StepPlan cudaPlan() {
   sequence.workspaceBytes = 43264 + 182528;
   sequence.launches = {
       {0, {g, x}, 1, {}, {300, 70}, 3, cudaElementwiseGrain, 0, 126000, 0},
-      {1, {x, x, gram}, 2, {one}, {300, 300, 70}, 6, 1, 6300000, 264000, 98304},
+      {1, {x, x, gram}, 2, {one}, {300, 300, 70}, 6, 1, 6300000, 264000, 49152},
       {2,
        {gram, x, w},
        2,
@@ -74,10 +74,12 @@ StepPlan cudaPlan() {
        1,
        12600000,
        390000,
-       98304}};
+       49152}};
   plan.sequences = {sequence};
   plan.phases = {{plan.alone({0, {0}, 1})}};
   plan.workspaceBytes = sequence.workspaceBytes;
+  plan.kernels[1].symmetric = plan.kernels[1].transposeB = true;
+  signKernels(plan);
   return plan;
 }
 
@@ -128,6 +130,7 @@ StepPlan groupedPlan() {
   plan.phases = {{{{{0, {0}, 1, 0}, {1, {1, 2}, 2, 256}},
                    {{{0, 0}, {1, 0}}, {{1, 1}}, {{0, 1}, {1, 2}}}}}};
   plan.workspaceBytes = 256 + 2 * 256;
+  signKernels(plan);
   return plan;
 }
 
@@ -164,8 +167,8 @@ TEST(StepPlanTest, RefusesForeignText) {
   EXPECT_EQ(message("{}"), "format: expects a value, but found none");
   EXPECT_EQ(message(R"({"format": "x"})"),
             "format: expects 'kaon-step-plan', but got 'x'");
-  EXPECT_EQ(message(edited(plan, "\"version\":3", "\"version\":2")),
-            "version: expects 3, but got 2");
+  EXPECT_EQ(message(edited(plan, "\"version\":4", "\"version\":3")),
+            "version: expects 4, but got 3");
   EXPECT_EQ(message(edited(plan, "\"target\":\"cpu\"", "\"target\":\"tpu\"")),
             "target: expects a target, but got \"tpu\"");
   EXPECT_EQ(message(edited(plan, "\"period\":2", "\"period\":3")),
@@ -262,8 +265,15 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrong) {
       {[](StepPlan &plan) { plan.sequences[0].launches[0].flops = -1; },
        "sequences[0].launches[0].flops: expects at least 0, but got -1"},
       {[](StepPlan &plan) { plan.sequences[0].launches[0].numInputs = 3; },
-       "sequences[0].launches[0].inputs: expects at least one operand to be "
-       "written, but got 3 read of 3"},
+       "sequences[0].launches[0].inputs: expects 2 for the kernel 'row', but "
+       "got 3"},
+      {[](StepPlan &plan) { plan.kernels[2].signature.numInputs = 3; },
+       "kernels[2].inputs: expects at least one operand to be written, but got "
+       "3 read of 3"},
+      {[](StepPlan &plan) { plan.kernels[2].signature.numScalars = -1; },
+       "kernels[2].scalars: expects at least 0, but got -1"},
+      {[](StepPlan &plan) { plan.kernels[0].signature.numInputs = 0; },
+       "kernels[0].inputs: expects 1 for the schedule transpose, but got 0"},
       {[](StepPlan &plan) {
          plan.sequences[0].launches[0].operands[2].kind = BufferKind::Grad;
        },
@@ -283,14 +293,44 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrong) {
        "the schedule transpose and sizes 40x70, "
        "but got 40x70"},
       {[](StepPlan &plan) { plan.sequences[1].launches[0].scalars = {0}; },
-       "sequences[1].launches[0].scalars: expects 0 scalars for the schedule "
-       "transpose, but got 1"},
+       "sequences[1].launches[0].scalars: expects 0 for the kernel "
+       "'transpose', but got 1"},
+      {[](StepPlan &plan) { plan.kernels[0].signature.numScalars = 1; },
+       "kernels[0].scalars: expects 0 for the schedule transpose, but got 1"},
       {[](StepPlan &plan) {
          plan.kernels[0].schedule = Schedule::Matmul;
-         plan.sequences[1].launches[0].sizes = {40, 70, 1};
+         plan.kernels[0].tiles = {8, 16, 64};
        },
-       "sequences[1].launches[0].operands: expects 3 or 4 operands for the "
-       "schedule matmul, but got 2"},
+       "kernels[0].operands: expects 3 or 4 operands for the schedule matmul, "
+       "but got 2"},
+      {[](StepPlan &plan) { plan.kernels[0].schedule = Schedule::Pack; },
+       "kernels[0].tiles: expects 1 sizes of tiles for the schedule pack, but "
+       "got 0"},
+      {[](StepPlan &plan) {
+         plan.kernels[0].schedule = Schedule::Pack;
+         plan.kernels[0].tiles = {0};
+       },
+       "kernels[0].tiles[0]: expects at least 1, but got 0"},
+      {[](StepPlan &plan) { plan.kernels[0].symmetric = true; },
+       "kernels[0].symmetric: expects false for the schedule transpose, but "
+       "got true"},
+      {[](StepPlan &plan) { plan.kernels[1].transposeA = true; },
+       "kernels[1].transposeA: expects false for the schedule rows, but got "
+       "true"},
+      {[](StepPlan &plan) {
+         plan.kernels[0].schedule = Schedule::Pack;
+         plan.kernels[0].tiles = {8};
+         plan.kernels[0].transposeB = true;
+       },
+       "kernels[0].transposeB: expects false for the schedule pack, but got "
+       "true"},
+      {[](StepPlan &plan) { plan.kernels[1].reductions = 1; },
+       "kernels[1].reductions: expects at most 0, but got 1"},
+      {[](StepPlan &plan) {
+         plan.sequences[0].launches[0].grain = (int64_t(1) << 48) + 1;
+       },
+       "sequences[0].launches[0].grain: expects at most 281474976710656, but "
+       "got 281474976710657"},
       {[](StepPlan &plan) {
          plan.sequences[0].launches[0].operands[1].kind = BufferKind::State;
        },
@@ -352,6 +392,8 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrong) {
 TEST(StepPlanTest, SurvivesJsonForCuda) {
   StepPlan plan = cudaPlan();
   plan.kernels[1].mappedOperands = 2;
+  plan.kernels[1].threads = cudaWarpgroupThreads;
+  plan.sequences[0].launches[1].sharedBytes = cudaWarpgroupSharedBytes;
   ASSERT_EQ(plan.validate().message(), "");
   std::string text = plan.toJson();
   Result<StepPlan> read = StepPlan::fromJson(text);
@@ -368,8 +410,7 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
       {[](StepPlan &plan) { plan.target = Target::Cpu; },
        "kernels[0].threads: expects 0, but got 256"},
       {[](StepPlan &plan) { plan.kernels[1].threads = 0; },
-       "kernels[1].threads: expects a multiple of 32 from 32 to 1024, but got "
-       "0"},
+       "kernels[1].threads: expects 256 for the schedule matmul, but got 0"},
       {[](StepPlan &plan) { plan.kernels[0].mappedOperands = 2; },
        "kernels[0].mappedOperands: expects 0, or 2 for a product on CUDA, but "
        "got 2"},
@@ -377,16 +418,32 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
        "kernels[1].mappedOperands: expects 0, or 2 for a product on CUDA, but "
        "got 1"},
       {[](StepPlan &plan) {
-         plan.kernels[1].mappedOperands = 2;
          Operand &operand = plan.sequences[0].launches[1].operands[0];
          operand.kind = BufferKind::Grad;
          operand.pitch = 0;
        },
-       "sequences[0].launches[1].operands[0]: expects a half-precision matrix "
-       "of the workspace, of which there is a tensor map"},
-      {[](StepPlan &plan) { plan.kernels[1].threads = 1056; },
-       "kernels[1].threads: expects a multiple of 32 from 32 to 1024, but got "
+       "sequences[0].launches[1].operands[0].kind: expects a matrix of the "
+       "workspace, where rows are aligned, but got grad"},
+      {[](StepPlan &plan) { plan.kernels[1].mappedOperands = 2; },
+       "kernels[1].threads: expects 288 for a product of mapped operands, but "
+       "got 256"},
+      {[](StepPlan &plan) {
+         plan.kernels[1].mappedOperands = 2;
+         plan.kernels[1].threads = 288;
+       },
+       "sequences[0].launches[1].sharedBytes: expects 98352, but got 49152"},
+      {[](StepPlan &plan) {
+         plan.kernels[0].schedule = Schedule::Rows;
+         plan.kernels[0].threads = 1056;
+       },
+       "kernels[0].threads: expects a multiple of 32 from 32 to 1024, but got "
        "1056"},
+      {[](StepPlan &plan) {
+         plan.kernels[0].schedule = Schedule::Rows;
+         plan.kernels[0].threads = 100;
+       },
+       "kernels[0].threads: expects a multiple of 32 from 32 to 1024, but got "
+       "100"},
       {[](StepPlan &plan) {
          plan.sequences[0].launches[1].sizes[2] = int64_t(1) << 31;
        },
@@ -399,9 +456,6 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
        },
        "sequences[0].launches[0].sizes[1]: expects at most 2147483647 for the "
        "schedule rows on cuda, but got 2147483648"},
-      {[](StepPlan &plan) { plan.kernels[1].threads = 100; },
-       "kernels[1].threads: expects a multiple of 32 from 32 to 1024, but got "
-       "100"},
       {[](StepPlan &plan) { plan.kernels[0].threads = 512; },
        "kernels[0].threads: expects 256 for the schedule elementwise, but got "
        "512"},
@@ -417,8 +471,38 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
        "kernels[0].threads: expects 256 for the schedule transpose, but got "
        "512"},
       {[](StepPlan &plan) { plan.kernels[2].threads = 128; },
-       "kernels[2].threads: expects at least 256 for the schedule matmul, but "
-       "got 128"},
+       "kernels[2].threads: expects 256 for the schedule matmul, but got 128"},
+      {[](StepPlan &plan) { plan.kernels[2].threads = 288; },
+       "kernels[2].threads: expects 256 for the schedule matmul, but got 288"},
+      {[](StepPlan &plan) { plan.kernels[2].tiles = {64}; },
+       "kernels[2].tiles: expects 0 sizes of tiles for the schedule matmul, "
+       "but got 1"},
+      {[](StepPlan &plan) { plan.kernels[0].kept = 1; },
+       "kernels[0].kept: expects at most 0, but got 1"},
+      {[](StepPlan &plan) {
+         plan.kernels[0].schedule = Schedule::Rows;
+         plan.kernels[0].kept = 1;
+       },
+       "kernels[0].registerGroups: expects at least 1, but got 0"},
+      {[](StepPlan &plan) {
+         plan.kernels[0].schedule = Schedule::Rows;
+         plan.kernels[0].registerGroups = 1;
+       },
+       "kernels[0].registerGroups: expects at most 0, but got 1"},
+      {[](StepPlan &plan) {
+         // Of nine groups of columns, one of 32 threads has one beyond its
+         // registers.
+         KernelPlan &kernel = plan.kernels[0];
+         kernel.schedule = Schedule::Rows;
+         kernel.threads = 32;
+         kernel.reductions = 2;
+         kernel.kept = 3;
+         kernel.registerGroups = 1;
+         Launch &launch = plan.sequences[0].launches[0];
+         launch.sizes = {300, 257};
+         launch.grain = 100;
+       },
+       "sequences[0].launches[0].sharedBytes: expects 3584, but got 0"},
       {[](StepPlan &plan) {
          plan.kernels[0].schedule = Schedule::Columns;
          Launch &launch = plan.sequences[0].launches[0];
@@ -438,15 +522,23 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
        "sequences[0].launches[0].sizes[0]: expects at most 4294967295 for the "
        "schedule rows on cuda, but got 4294967296"},
       {[](StepPlan &plan) {
-         plan.sequences[0].launches[1].sharedBytes = int64_t(1) << 40;
+         plan.kernels[0].schedule = Schedule::Rows;
+         plan.kernels[0].reductions = 4096;
+         plan.kernels[0].kept = 4;
+         plan.kernels[0].registerGroups = 1;
+         Launch &launch = plan.sequences[0].launches[0];
+         launch.grain = 100;
+         launch.sizes[1] = 1 << 20;
+         launch.sharedBytes = (4096 << 8) + 511 * (256 << 7);
        },
-       "sequences[0].launches[1].sharedBytes: expects at most 1048576, but got "
-       "1099511627776"},
+       "sequences[0].launches[0].sharedBytes: expects at most 1048576, but got "
+       "17793024"},
+      {[](StepPlan &plan) { plan.sequences[0].launches[0].sharedBytes = 16; },
+       "sequences[0].launches[0].sharedBytes: expects 0, but got 16"},
       {[](StepPlan &plan) {
          plan.sequences[0].launches[1].sharedBytes = 49151;
        },
-       "sequences[0].launches[1].sharedBytes: expects at least 49152, but got "
-       "49151"},
+       "sequences[0].launches[1].sharedBytes: expects 49152, but got 49151"},
       {[](StepPlan &plan) {
          plan.kernels[0].schedule = Schedule::Transpose;
          Launch &launch = plan.sequences[0].launches[0];
@@ -454,18 +546,16 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
          launch.items = 10;
          launch.sharedBytes = 2 * cudaTransposeSharedElements;
        },
-       "sequences[0].launches[0].sharedBytes: expects at least 8448, but got "
-       "4224"},
+       "sequences[0].launches[0].sharedBytes: expects 8448, but got 4224"},
       {[](StepPlan &plan) {
          plan.kernels[0].schedule = Schedule::Columns;
+         plan.kernels[0].reductions = 2;
          Launch &launch = plan.sequences[0].launches[0];
          launch.grain = cudaColumnGrain;
          launch.items = 3;
-         launch.sharedBytes = 1024;
+         launch.sharedBytes = 2048;
        },
-       "sequences[0].launches[0].sharedBytes: expects a multiple of 2048 "
-       "bytes, "
-       "but got 1024"},
+       "sequences[0].launches[0].sharedBytes: expects 4096, but got 2048"},
       {[](StepPlan &plan) { plan.sequences[0].workspaceBytes += 64; },
        "sequences[0].workspaceBytes: expects a multiple of 256 bytes, but got "
        "225856"},
@@ -489,8 +579,6 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
        },
        "sequences[0].launches[0].operands[1]: expects to end within the "
        "sequence's workspace of 225792 bytes, but ends at 2457600"},
-      {[](StepPlan &plan) { plan.sequences[0].launches[0].sharedBytes = -1; },
-       "sequences[0].launches[0].sharedBytes: expects at least 0, but got -1"},
       {[](StepPlan &plan) {
          Launch &launch = plan.sequences[0].launches[0];
          launch.grain = 4096;
@@ -513,19 +601,18 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
        },
        "sequences[0].launches[0].grain: expects 1, but got 64"},
       {[](StepPlan &plan) { plan.kernels[0].schedule = Schedule::Pack; },
-       "sequences[0].launches[0].kernel: expects a schedule of the target "
-       "cuda, but got pack"},
+       "kernels[0].schedule: expects one of the target cuda, but got pack"},
       {[](StepPlan &plan) { plan.sequences[0].launches[1].grain = 2; },
        "sequences[0].launches[1].grain: expects 1, but got 2"},
       {[](StepPlan &plan) { plan.sequences[0].launches[1].items = 5; },
-       "sequences[0].launches[1].items: expects the 9 tiles of a 300x300 "
-       "result, or its triangle, but got 5"},
+       "sequences[0].launches[1].items: expects 6 for the schedule matmul and "
+       "sizes 300x300 of a symmetric product, but got 5"},
       {[](StepPlan &plan) { plan.sequences[0].launches[2].items = 2; },
-       "sequences[0].launches[2].items: expects the 3 tiles of a 300x70 "
-       "result, or its triangle, but got 2"},
+       "sequences[0].launches[2].items: expects 3 for the schedule matmul and "
+       "sizes 300x70 of a product that is not symmetric, but got 2"},
       {[](StepPlan &plan) { plan.sequences[0].launches[1].scalars = {}; },
-       "sequences[0].launches[1].scalars: expects at least 1 scalars for a "
-       "product with 2 inputs, but got 0"},
+       "sequences[0].launches[1].scalars: expects 1 for the kernel "
+       "'matmul_bf16_transposed_rhs_symmetric', but got 0"},
       {[](StepPlan &plan) {
          Launch &launch = plan.sequences[0].launches[1];
          launch.operands[0].rows = 600;
@@ -544,7 +631,7 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
   }
 }
 
-TEST(StepPlanTest, RefusesLaunchesOfAKernelThatDiffer) {
+TEST(StepPlanTest, RefusesLaunchesThatTheirKernelDoesNotTake) {
   struct {
     std::function<void(Launch &)> damage; // of the second that copies
     const char *message;
@@ -553,19 +640,16 @@ TEST(StepPlanTest, RefusesLaunchesOfAKernelThatDiffer) {
          launch.operands.insert(launch.operands.begin(), launch.operands[0]);
          launch.numInputs = 2;
        },
-       "operands: expects 2 operands, as the launches before of 'copy' have, "
-       "but got 3"},
+       "operands: expects 2 for the kernel 'copy', but got 3"},
       {[](Launch &launch) {
          launch.operands[0] = launch.operands[1];
          launch.numInputs = 0;
        },
-       "inputs: expects 1, as the launches before of 'copy' have, but got 0"},
+       "inputs: expects 1 for the kernel 'copy', but got 0"},
       {[](Launch &launch) { launch.scalars = {0}; },
-       "scalars: expects 0 scalars, as the launches before of 'copy' have, but "
-       "got 1"},
+       "scalars: expects 0 for the kernel 'copy', but got 1"},
       {[](Launch &launch) { launch.operands[1].type = ElementType::F64; },
-       "operands[1].type: expects f32, as the launches before of 'copy' have, "
-       "but got f64"},
+       "operands[1].type: expects f32 for the kernel 'copy', but got f64"},
       {[](Launch &launch) {
          launch.operands[0].rows = launch.operands[0].cols = 1;
        },
@@ -601,88 +685,311 @@ TEST(StepPlanTest, TakesOneRowOfOneForNoVector) {
   EXPECT_EQ(plan.validate().message(), "");
 }
 
-TEST(StepPlanTest, RefusesProductsOfAKernelThatDiffer) {
-  // A kernel computes all tiles or those of a triangle, in every launch.
+TEST(StepPlanTest, HoldsProductsToTheTilesOfTheirKernel) {
+  // A kernel computes all tiles or those of a triangle, in every launch; which
+  // of them, only the plan says.
   StepPlan plan = cudaPlan();
-  Sequence &sequence = plan.sequences[0];
-  sequence.launches.insert(sequence.launches.begin() + 2, sequence.launches[1]);
-  plan.phases = {{plan.alone({0, {0}, 1})}};
   ASSERT_EQ(plan.validate().message(), "");
-  sequence.launches[2].items = 9;
+  plan.sequences[0].launches[1].items = 9;
   EXPECT_EQ(plan.validate().message(),
-            "sequences[0].launches[2].items: expects tiles of the triangle, as "
-            "the launches before of 'matmul_bf16_transposed_rhs_symmetric' "
-            "have, but got all tiles");
-
-  // A factor may be there or not: it is a pointer, which may be null.
-  sequence.launches[2].items = 6;
-  Operand factor = operand(BufferKind::Workspace, 1, 1, 0, 0);
-  std::vector<Operand> &operands = sequence.launches[2].operands;
-  operands.insert(operands.begin() + 2, factor);
-  sequence.launches[2].numInputs = 3;
+            "sequences[0].launches[1].items: expects 6 for the schedule matmul "
+            "and sizes 300x300 of a symmetric product, but got 9");
+  plan.kernels[1].symmetric = false;
   EXPECT_EQ(plan.validate().message(), "");
+  plan.sequences[0].launches[1].items = 6;
+  EXPECT_EQ(plan.validate().message(),
+            "sequences[0].launches[1].items: expects 9 for the schedule matmul "
+            "and sizes 300x300 of a product that is not symmetric, but got 6");
+  plan = cudaPlan();
+  plan.kernels[2].symmetric = true;
+  EXPECT_EQ(plan.validate().message(),
+            "sequences[0].launches[2].sizes: expects a square result of the "
+            "symmetric product 'matmul_bf16_update', but got 300x70");
 }
 
-TEST(StepPlanTest, TellsTheFactorOfAProductFromItsAddend) {
+/// cudaPlan with a factor, which a first launch takes from the gradient.
+static StepPlan scaledPlan() {
   StepPlan plan = cudaPlan();
   Sequence &sequence = plan.sequences[0];
-  Launch &last = sequence.launches[2];
-  Operand addend = last.operands[1],
-          factor = operand(BufferKind::Workspace, 1, 1, 0, 226048 - 256);
-  factor.pitch = 1;
+  Operand factor = operand(BufferKind::Workspace, 1, 1, 0, 226048 - 256);
   sequence.workspaceBytes = plan.workspaceBytes = 226048;
-  ASSERT_EQ(plan.validate().message(), "");
-  auto expectExtras = [&](std::optional<size_t> addendAt,
-                          std::optional<size_t> factorAt) {
-    EXPECT_EQ(plan.validate().message(), "");
-    ProductExtras extras = ProductExtras::of(last.operands);
-    EXPECT_EQ(extras.addend, addendAt);
-    EXPECT_EQ(extras.factor, factorAt);
-  };
-  expectExtras(std::nullopt, std::nullopt);
-
+  plan.kernels.push_back({"largest", Schedule::Rows, 32});
+  plan.parameters[0].states = {{"s", 1, 1, ElementType::F32}};
+  sequence.launches.insert(sequence.launches.begin(),
+                           {3,
+                            {operand(BufferKind::State, 1, 1), factor},
+                            1,
+                            {},
+                            {1, 1},
+                            1,
+                            1,
+                            0,
+                            8,
+                            0});
+  Launch &last = sequence.launches.back();
   last.operands.insert(last.operands.begin() + 2, factor);
   last.numInputs = 3;
-  expectExtras(std::nullopt, 2);
+  last.hasFactor = true;
+  signKernels(plan);
+  plan.phases = {{plan.alone({0, {0}, 1})}};
+  return plan;
+}
+
+TEST(StepPlanTest, SaysWhetherAProductHasAFactor) {
+  StepPlan plan = scaledPlan();
+  ASSERT_EQ(plan.validate().message(), "");
   EXPECT_TRUE(*StepPlan::fromJson(plan.toJson()) == plan);
+  // The code takes a pointer to it, which may be null.
+  EXPECT_EQ(plan.kernels[2].signature, cudaPlan().kernels[2].signature);
+  auto expectExtras = [](size_t numOperands, bool hasFactor,
+                         std::optional<size_t> addend,
+                         std::optional<size_t> factor) {
+    ProductExtras extras = ProductExtras::of(numOperands, hasFactor);
+    EXPECT_EQ(extras.addend, addend);
+    EXPECT_EQ(extras.factor, factor);
+  };
+  expectExtras(3, false, std::nullopt, std::nullopt);
+  expectExtras(4, false, 2, std::nullopt);
+  expectExtras(4, true, std::nullopt, 2);
+  expectExtras(5, true, 2, 3);
 
-  last.operands.insert(last.operands.begin() + 2, addend);
-  last.numInputs = 4;
-  last.scalars.push_back(last.scalars[0]);
-  expectExtras(2, 3);
-
-  last.scalars.resize(1);
-  EXPECT_EQ(
-      plan.validate().message(),
-      "sequences[0].launches[2].scalars: expects at least 2 scalars for a "
-      "product with 4 inputs, but got 1");
-  last.scalars.resize(2);
-  last.operands.erase(last.operands.begin() + 3);
-  last.numInputs = 3;
-  expectExtras(2, std::nullopt);
+  Launch &last = plan.sequences[0].launches.back();
+  last.hasFactor = false;
+  EXPECT_EQ(plan.validate().message(),
+            "sequences[0].launches[3].operands: expects 3 for the kernel "
+            "'matmul_bf16_update', but got 4");
+  plan = scaledPlan();
+  plan.sequences[0].launches.back().operands[2].type = ElementType::BF16;
+  EXPECT_EQ(plan.validate().message(),
+            "sequences[0].launches[3].operands[2].type: expects f32 for a "
+            "factor, but got bf16");
+  plan = scaledPlan();
+  plan.sequences[0].launches.back().operands[2].cols = 2;
+  plan.sequences[0].launches.back().operands[2].pitch = 2;
+  EXPECT_EQ(plan.validate().message(),
+            "sequences[0].launches[3].operands[2]: expects a shape that goes "
+            "with the schedule matmul and sizes 300x70x300, but got 1x2");
+  plan = scaledPlan();
+  plan.sequences[0].launches[0].hasFactor = true;
+  EXPECT_EQ(plan.validate().message(),
+            "sequences[0].launches[0].factor: expects none but for products on "
+            "cuda, but got one");
 }
 
 TEST(StepPlanTest, RefusesOperandsThatNoProductOnCudaHas) {
   StepPlan plan = cudaPlan();
-  Launch &last = plan.sequences[0].launches[2];
-  Operand factor = operand(BufferKind::Workspace, 1, 2);
-  factor.pitch = 2;
-  last.operands.insert(last.operands.begin() + 2, factor);
-  last.numInputs = 3;
+  std::vector<ElementType> &types = plan.kernels[2].signature.types;
+  types[1] = ElementType::F16;
   EXPECT_EQ(plan.validate().message(),
-            "sequences[0].launches[2].operands[2]: expects a shape that goes "
-            "with the schedule matmul and sizes 300x70x300, but got 1x2");
-  last.operands[2].type = ElementType::F16;
+            "kernels[2].operands[1]: expects all of bf16 or all of f16 for "
+            "what a product multiplies and adds, but got f16 beside bf16");
+  types = {ElementType::BF16, ElementType::BF16, ElementType::BF16,
+           ElementType::BF16, ElementType::F32};
+  plan.kernels[2].signature.numInputs = 4;
   EXPECT_EQ(plan.validate().message(),
-            "sequences[0].launches[2].operands[2].type: expects all of bf16 or "
-            "all of f16 for what a product multiplies and adds, but got f16 "
-            "beside bf16");
-  last.operands.insert(last.operands.begin() + 2, 3, factor);
-  last.numInputs = 6;
+            "kernels[2].operands: expects 3 or 4 operands for the schedule "
+            "matmul, but got 5");
+  types.pop_back();
+  plan.kernels[2].signature.numInputs = 3;
+  plan.kernels[2].signature.numScalars = 1;
+  EXPECT_EQ(plan.validate().message(),
+            "kernels[2].scalars: expects at least 2, but got 1");
+}
+
+TEST(StepPlanTest, HoldsPacksAndProductsOnTheCpuToTheirTiles) {
+  // The Gram matrix of the gradient, which replaces the parameter.
+  StepPlan plan;
+  plan.parameters = {{"w", 40, 40, ElementType::F32, ElementType::F32, {}, 0}};
+  plan.scalarSets = {{}};
+  plan.kernels = {{"pack_lhs", Schedule::Pack},
+                  {"pack_rhs_transposed", Schedule::Pack},
+                  {"matmul_symmetric", Schedule::Matmul}};
+  plan.kernels[0].tiles = {16};
+  plan.kernels[1].tiles = {32};
+  plan.kernels[2].tiles = {16, 32, 32};
+  plan.kernels[2].symmetric = true;
+  Operand g = operand(BufferKind::Grad, 40, 40),
+          left = operand(BufferKind::Workspace, 3, 640, 0, 0),
+          right = operand(BufferKind::Workspace, 2, 1280, 0, 7680);
+  Sequence sequence;
+  sequence.name = "gram";
+  int32_t one = sequence.program.constant(1.0);
+  sequence.launches = {{0, {g, left}, 1, {}, {40, 40}, 3, 1, 0, 0},
+                       {1, {g, right}, 1, {}, {40, 40}, 2, 1, 0, 0},
+                       {2,
+                        {left, right, operand(BufferKind::Param, 40, 40)},
+                        2,
+                        {one, one},
+                        {40, 40, 40},
+                        3,
+                        1,
+                        0,
+                        0}};
+  sequence.workspaceBytes = plan.workspaceBytes = 7680 + 10240;
+  plan.sequences = {sequence};
+  plan.phases = {{plan.alone({0, {0}, 1})}};
+  signKernels(plan);
+  ASSERT_EQ(plan.validate().message(), "");
+  EXPECT_TRUE(*StepPlan::fromJson(plan.toJson()) == plan);
+
+  auto message = [&](const std::function<void(StepPlan &)> &damage) {
+    StepPlan damaged = plan;
+    damage(damaged);
+    return damaged.validate().message();
+  };
+  EXPECT_EQ(message([](StepPlan &plan) { plan.kernels[0].tiles = {8}; }),
+            "sequences[0].launches[0].items: expects 5 for the schedule pack "
+            "and sizes 40x40, but got 3");
+  EXPECT_EQ(message([](StepPlan &plan) { plan.kernels[2].tiles[0] = 8; }),
+            "sequences[0].launches[2].operands[0]: expects a shape that goes "
+            "with the schedule matmul and sizes 40x40x40, but got 3x640");
+  EXPECT_EQ(message([](StepPlan &plan) { plan.kernels[2].tiles[2] = 64; }),
+            "sequences[0].launches[2].items: expects 1 for the schedule matmul "
+            "and sizes 40x40 of a symmetric product, but got 3");
+  EXPECT_EQ(message([](StepPlan &plan) { plan.kernels[2].symmetric = false; }),
+            "sequences[0].launches[2].items: expects 4 for the schedule matmul "
+            "and sizes 40x40 of a product that is not symmetric, but got 3");
+  EXPECT_EQ(message([](StepPlan &plan) { plan.kernels[2].transposeA = true; }),
+            "kernels[2].transposeA: expects false for the schedule matmul, but "
+            "got true");
   EXPECT_EQ(
-      plan.validate().message(),
-      "sequences[0].launches[2].operands: expects 3 to 5 operands for the "
-      "schedule matmul, but got 7");
+      message([](StepPlan &plan) { plan.kernels[2].signature.numScalars = 1; }),
+      "kernels[2].scalars: expects 2 for the schedule matmul, but got 1");
+}
+
+TEST(StepPlanTest, TellsHowTheMatricesOfAPackLie) {
+  StepPlan plan;
+  plan.parameters = {{"w", 40, 7, ElementType::F32, ElementType::F32, {}, 0}};
+  plan.scalarSets = {{}};
+  plan.kernels = {{"pack_lhs_transposed", Schedule::Pack}};
+  plan.kernels[0].tiles = {8};
+  plan.kernels[0].transposeA = true;
+  Sequence sequence;
+  sequence.launches = {{0,
+                        {operand(BufferKind::Grad, 40, 7),
+                         operand(BufferKind::Workspace, 5, 64)},
+                        1,
+                        {},
+                        {40, 7},
+                        5,
+                        1,
+                        0,
+                        0}};
+  sequence.workspaceBytes = 5 * 64 * 4;
+  plan.sequences = {sequence};
+  signKernels(plan);
+  EXPECT_EQ(plan.validate().message(),
+            "sequences[0].launches[0].operands[0]: expects a shape that goes "
+            "with the schedule pack and sizes 40x7, but got 40x7");
+}
+
+TEST(StepPlanTest, FollowsWhatLaunchesLeaveInTheWorkspace) {
+  // examplePlan turns the gradient (40x70) into the workspace, and back.
+  struct {
+    std::function<void(std::vector<Launch> &)> damage; // of the second sequence
+    const char *message;
+  } cases[] = {
+      {[](auto &launches) { std::swap(launches[0], launches[1]); },
+       "operands[0]: expects to read what a launch before wrote, but none "
+       "wrote the 70x40 f32 at byte 0 with pitch 40"},
+      {[](auto &launches) { launches[1].operands[0].offset = 11200; },
+       "operands[0]: expects to read what a launch before wrote, but none "
+       "wrote the 70x40 f32 at byte 11200 with pitch 40"},
+      {[](auto &launches) { launches[1].operands[0].offset = 64; },
+       "operands[0]: expects the 70x40 f32 at byte 0 with pitch 40 that launch "
+       "0 wrote there, but got the 70x40 f32 at byte 64 with pitch 40"},
+      {[](auto &launches) { launches[1].operands[1].offset = 0; },
+       "operands[1]: expects memory apart from that of operand 0, which is "
+       "still read, or to replace it element by element, but got the "
+       "workspace's 40x70 f32 at byte 0 with pitch 70"},
+      {[](auto &launches) {
+         launches[1].operands[0] = launches[0].operands[0];
+         launches[1].operands[1] = launches[0].operands[1];
+         launches[1].sizes = launches[0].sizes;
+         launches[1].items = launches[0].items;
+       },
+       "operands[1]: expects a launch that reads it before it is overwritten, "
+       "but there is none"},
+  };
+  for (const auto &[damage, message] : cases) {
+    StepPlan plan = examplePlan();
+    damage(plan.sequences[1].launches);
+    std::string found = plan.validate().message();
+    EXPECT_TRUE(found.starts_with("sequences[1].launches[")) << found;
+    EXPECT_TRUE(found.ends_with(message)) << found;
+    EXPECT_FALSE(StepPlan::fromJson(plan.toJson()).ok()) << message;
+  }
+}
+
+TEST(StepPlanTest, LetsKernelsReplaceWhatTheyReadElementByElement) {
+  // groupedPlan doubles a matrix of the workspace in place.
+  StepPlan plan = groupedPlan();
+  Launch &twice = plan.sequences[1].launches[1];
+  EXPECT_EQ(twice.operands[0], twice.operands[1]);
+  ASSERT_EQ(plan.validate().message(), "");
+  // Of a state that is written twice, one of the two is left.
+  plan = MomentumPlan().add("w", 3, 4).plan;
+  std::vector<Operand> &operands = plan.sequences[0].launches[0].operands;
+  operands[3] = operands[4];
+  EXPECT_EQ(plan.validate().message(),
+            "sequences[0].launches[0].operands[4]: expects memory apart from "
+            "that of operand 3, which is written, too, but got the state");
+}
+
+TEST(StepPlanTest, TakesTurnedVectorsWhoseElementsLieTogether) {
+  // A value per row of the gradient, read as one row.
+  StepPlan plan;
+  plan.target = Target::Cuda;
+  plan.parameters = {{"w",
+                      40,
+                      70,
+                      ElementType::F32,
+                      ElementType::F32,
+                      {{"s", 1, 1, ElementType::F32}},
+                      0}};
+  plan.scalarSets = {{}};
+  plan.kernels = {{"norms", Schedule::Rows, 32},
+                  {"largest", Schedule::Rows, 32}};
+  Operand norms = operand(BufferKind::Workspace, 40, 1),
+          turned = operand(BufferKind::Workspace, 1, 40);
+  Sequence sequence;
+  sequence.launches = {
+      {0, {operand(BufferKind::Grad, 40, 70), norms}, 1, {}, {40, 70}, 2, 32},
+      {1, {turned, operand(BufferKind::State, 1, 1)}, 1, {}, {1, 40}, 1, 32}};
+  sequence.workspaceBytes = plan.workspaceBytes = 768;
+  plan.sequences = {sequence};
+  plan.phases = {{plan.alone({0, {0}, 1})}};
+  signKernels(plan);
+  EXPECT_EQ(plan.validate().message(), "");
+  plan.sequences[0].launches[0].operands[1].pitch = 2;
+  EXPECT_EQ(plan.validate().message(),
+            "sequences[0].launches[1].operands[0]: expects the 40x1 f32 at "
+            "byte 0 with pitch 2 that launch 0 wrote there, but got the 1x40 "
+            "f32 at byte 0 with pitch 40");
+}
+
+TEST(StepPlanTest, RefusesLaunchesLargerThanTheirMatrices) {
+  // A result that all rows share would be written by all of them, and sizes
+  // that no operand has reach beyond every one.
+  StepPlan plan = examplePlan();
+  Launch &launch = plan.sequences[0].launches[0];
+  launch.operands[2].rows = 1;
+  EXPECT_EQ(plan.validate().message(),
+            "sequences[0].launches[0].operands[2]: expects a shape that goes "
+            "with the schedule rows and sizes 40x70, but got 1x70");
+  for (Operand &operand : launch.operands) {
+    operand.rows = 40;
+    operand.cols = 1;
+  }
+  EXPECT_EQ(plan.validate().message(),
+            "sequences[0].launches[0].sizes[1]: expects 1 as the largest "
+            "operand has, but got 70");
+  plan = MomentumPlan().add("w", 1, 1).plan;
+  Launch &single = plan.sequences[0].launches[0];
+  single.sizes[1] = 2;
+  EXPECT_EQ(plan.validate().message(),
+            "sequences[0].launches[0].operands[3]: expects a shape that goes "
+            "with the schedule elementwise and sizes 1x2, but got 1x1");
 }
 
 TEST(StepPlanTest, LeavesPitchesOutsideTheWorkspaceToTheCaller) {
@@ -857,7 +1164,7 @@ TEST(StepPlanTest, SurvivesJsonWithGroups) {
 TEST(StepPlanTest, PrintsForPeople) {
   EXPECT_EQ(
       MomentumPlan().add("w", 300, 400).add("v", 300, 400).plan.print(),
-      R"(step plan version 3 for cpu, period 1, 2 parameters, 1 kernels, 0 B workspace
+      R"(step plan version 4 for cpu, period 1, 2 parameters, 1 kernels, 0 B workspace
 scalar set 0: lr mu
 parameter 0 "w": 300x400 f32, gradient f32, scalar set 0, state m: 300x400 f32
 parameter 1 "v": 300x400 f32, gradient f32, scalar set 0, state m: 300x400 f32
@@ -875,15 +1182,15 @@ phase 0: 960 kFLOP, 4.8 MB, 1 launches
 TEST(StepPlanTest, PrintsBlocksForCuda) {
   EXPECT_EQ(
       cudaPlan().print(),
-      R"(step plan version 3 for cuda, period 1, 1 parameters, 3 kernels, 226 kB workspace
+      R"(step plan version 4 for cuda, period 1, 1 parameters, 3 kernels, 226 kB workspace
 scalar set 0: rate
 parameter 0 "w": 300x70 f32, gradient f32, scalar set 0
 sequence 0 @muon: 3 launches, 226 kB workspace
   %0 = arg 0
   %1 = const 1
   launch elementwise @narrow [300x70] (grad: 300x70xf32) -> (workspace+0: 300x70xbf16 pitch 72) items 3 grain 8192, 256 threads, 0 B shared, 0 FLOP, 126 kB
-  launch matmul @matmul_bf16_transposed_rhs_symmetric [300x300x70] (workspace+0: 300x70xbf16 pitch 72, workspace+0: 300x70xbf16 pitch 72) -> (workspace+43264: 300x300xbf16 pitch 304) scalars(%1) items 6 grain 1, 256 threads, 98.3 kB shared, 6.3 MFLOP, 264 kB
-  launch matmul @matmul_bf16_update [300x70x300] (workspace+43264: 300x300xbf16 pitch 304, workspace+0: 300x70xbf16 pitch 72) -> (param: 300x70xf32) scalars(%1, %0) items 3 grain 1, 256 threads, 98.3 kB shared, 12.6 MFLOP, 390 kB
+  launch matmul @matmul_bf16_transposed_rhs_symmetric [300x300x70] (workspace+0: 300x70xbf16 pitch 72, workspace+0: 300x70xbf16 pitch 72) -> (workspace+43264: 300x300xbf16 pitch 304) scalars(%1) items 6 grain 1, 256 threads, 49.2 kB shared, 6.3 MFLOP, 264 kB
+  launch matmul @matmul_bf16_update [300x70x300] (workspace+43264: 300x300xbf16 pitch 304, workspace+0: 300x70xbf16 pitch 72) -> (param: 300x70xf32) scalars(%1, %0) items 3 grain 1, 256 threads, 49.2 kB shared, 12.6 MFLOP, 390 kB
 phase 0: 18.9 MFLOP, 780 kB, 3 launches
   bucket @muon concurrent 1 parameters [0]
 )");

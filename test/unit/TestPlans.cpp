@@ -103,6 +103,17 @@ Operand kaon::runtime::test::operand(BufferKind kind, int64_t rows,
   return result;
 }
 
+void kaon::runtime::test::signKernels(StepPlan &plan) {
+  for (const Sequence &sequence : plan.sequences) {
+    for (const Launch &launch : sequence.launches) {
+      Signature &signature = plan.kernels[launch.kernel].signature;
+      if (signature.types.empty()) {
+        signature = Signature::of(launch);
+      }
+    }
+  }
+}
+
 StepPlan MomentumPlan::base() {
   StepPlan plan;
   plan.scalarSets = {{{"lr", "mu"}}};
@@ -152,6 +163,7 @@ MomentumPlan &MomentumPlan::add(std::string name, int64_t rows, int64_t cols,
   launch.grain = 1;
   launch.flops = 4 * rows * cols;
   launch.bytes = 20 * rows * cols;
+  signKernels(plan);
   plan.phases[0].push_back(plan.alone(
       {static_cast<int32_t>(plan.sequences.size()) - 1, {index}, 1}));
   return *this;
@@ -223,6 +235,7 @@ StepPlan kaon::runtime::test::periodicPlan(int64_t rows, int64_t cols,
   bucket.sequence = 1;
   plan.phases.push_back({plan.alone(bucket)});
   plan.workspaceBytes = 2 * bytes * concurrent;
+  signKernels(plan);
   return plan;
 }
 

@@ -21,6 +21,9 @@ namespace kaon::runtime::test {
 Operand operand(BufferKind kind, int64_t rows, int64_t cols, int32_t index = 0,
                 int64_t offset = 0);
 
+/// Has kernels take what their first launches give them.
+void signKernels(StepPlan &plan);
+
 /// Momentum descent, one launch: m = mu * m + g, w = w - rate * m with
 /// rate = lr / step. Scalars: lr, mu. States: m.
 struct MomentumPlan {

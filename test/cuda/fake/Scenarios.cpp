@@ -181,6 +181,7 @@ StepPlan momentumPlan() {
     sequence.launches = {elementwise(0, {w, g, m, w, m}, 3, {rate, mu})};
     plan.sequences.push_back(sequence);
   }
+  plan.kernels[0].signature = Signature::of(plan.sequences[0].launches[0]);
   runInLockStep(plan);
   return plan;
 }
@@ -202,6 +203,9 @@ StepPlan detourPlan() {
                          elementwise(1, {w, back, w}, 2, {rate})};
     sequence.workspaceBytes = 2 * bytes;
     plan.sequences.push_back(sequence);
+  }
+  for (const Launch &launch : plan.sequences[0].launches) {
+    plan.kernels[launch.kernel].signature = Signature::of(launch);
   }
   runInLockStep(plan);
   return plan;
