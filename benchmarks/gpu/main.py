@@ -42,7 +42,7 @@ def open_device(pack: Path, fake: bool) -> Device:
 
 
 def _section(name: str, pack: Path, device: Device, report: Report, save: Save) -> dict[str, Any]:
-    from . import correctness, sanitizer, targets, timings, training
+    from . import correctness, sanitizer, timings, training
 
     progress: Progress = partial(report.announce, name)
     if name == "correctness":
@@ -53,12 +53,18 @@ def _section(name: str, pack: Path, device: Device, report: Report, save: Save) 
         return sanitizer.run(pack, device, progress, save)
 
     def judged(result: dict[str, Any]) -> dict[str, Any]:
-        # On the fakes a target can be neither met nor missed.
-        return {**result, "targets": [] if device.is_fake else list(targets.verdicts(result))}
+        return {**result, "targets": _verdicts(result, device.is_fake)}
 
     # Without its file it was not asked for.
     distrust = correctness.distrust_of_warpgroups(report.read("correctness")) if report.has("correctness") else ""
     return judged(timings.run(pack, device, device.is_fake, progress, lambda result: save(judged(result)), distrust))
+
+
+def _verdicts(result: dict[str, Any], fake: bool) -> list[dict[str, Any]]:
+    """One for every target; none on the fakes, where it can be neither met nor missed."""
+    from . import targets
+
+    return [] if fake else list(targets.verdicts(result))
 
 
 class Report:
@@ -177,7 +183,10 @@ def _child(name: str, options: argparse.Namespace) -> int:
         device = open_device(options.pack, options.fake)
         return 0 if run_section(name, options.pack, device, report) else 1
     except Exception:  # there is no device, or it cannot be described
-        report.write(name, {"passed": False, "complete": False, "error": traceback.format_exc()})
+        failed = {"passed": False, "complete": False, "error": traceback.format_exc()}
+        report.write(name, failed)
+        if name == "timings":
+            report.write(name, {**failed, "targets": _verdicts({}, options.fake)})
         return 1
 
 

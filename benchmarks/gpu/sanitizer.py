@@ -22,7 +22,7 @@ CLEAN = {"memcheck": "ERROR SUMMARY: 0 errors", "racecheck": "RACECHECK SUMMARY:
 """How the line begins in which a tool says that it found nothing."""
 FINITE = "two steps, finite"
 """What gpu.small_step prints when all is well."""
-SECONDS = 50.0
+SECONDS = 70.0
 """Of a tool at most."""
 FAKE_SECONDS = 600.0
 """Of the imitated step, which takes no time on a card."""

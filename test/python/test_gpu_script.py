@@ -470,6 +470,15 @@ def test_a_process_of_its_own_writes_what_it_raises(tmp_path: Path, monkeypatch:
     assert content["complete"] is False and "libkaon_fake_cuda.so" in content["error"]
 
 
+def test_without_a_device_every_target_has_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    started = ["--child-since", str(time.monotonic())]
+    assert main([str(tmp_path), "--out", str(tmp_path / "out"), "--only", "timings", *started]) == 1
+    content = Report(tmp_path / "out", 1.0).read("timings")
+    assert "expects a GPU that torch can use" in content["error"] and content["complete"] is False
+    assert content["targets"] == list(targets.verdicts({})) and len(content["targets"]) > 15
+
+
 def test_what_a_program_printed_before_its_time_was_over_stays() -> None:
     ended = processes.run(["sh", "-c", "echo before; sleep 100 & sleep 100"], 0.5)
     assert ended == processes.Ended(None, "before\n")
