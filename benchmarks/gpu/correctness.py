@@ -9,6 +9,7 @@ every product rounded to that type, which is an eighth as much for float16 as fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -249,7 +250,8 @@ class _Summary:
         worst: dict[str, float] = {}
         for verdict in results:
             key = f"{verdict['workload']} step {verdict['step']} {verdict['what']}"
-            worst[key] = max(worst.get(key, 0.0), verdict["error"] / verdict["allowed"])
+            ratio = verdict["error"] / verdict["allowed"]
+            worst[key] = max(worst.get(key, 0.0), math.inf if math.isnan(ratio) else ratio)
         return {
             "passed": not failed and not idle and well and len(self.checked) == len(self.workloads),
             "checks": len(results),

@@ -194,10 +194,10 @@ def _in_a_row(device: Device) -> int:
 
 def _product_alone(loaded: Loaded, device: Device) -> Call:
     """Launches of the symmetric product of a step that was made, on the operands that the step left."""
-    executor = loaded.program.executor
-    (index,) = (index for index, name in enumerate(executor.kernels(0)) if name.startswith("matmul_"))
+    kernels = loaded.program.executor.kernels(0)
+    (index,) = (index for index, name in enumerate(kernels) if name.startswith("matmul_"))
     stream, times = device.stream(), _in_a_row(device)
-    return lambda: executor.repeat(0, index, times, stream)
+    return lambda: loaded.launch_again(index, times, stream)
 
 
 def _first_product(loaded: Loaded, device: Device) -> Call:

@@ -5,12 +5,14 @@ What a fake answers shows nothing about a GPU; what is tested here is the script
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -322,6 +324,16 @@ def test_a_part_that_raises_loses_itself_alone(tmp_path: Path, monkeypatch: pyte
     assert all("Traceback" in found["error"] and not found["passed"] for found in result["conduct"].values())
 
 
+def test_nan_is_the_worst_error() -> None:
+    item = workload("product-f32")
+    summary = correctness._Summary([item])
+    step = {"workload": item.name, "step": 1, "what": "parameter", "allowed": 1.0}
+    results = [{**step, "error": error, "passed": error <= 1.0} for error in (0.5, float("nan"), 0.7)]
+    summary.add(item.name, correctness.Checked(results, [], [], {}), {})
+    found = summary.as_json()
+    assert list(found["worst_error_over_allowed"].values()) == [float("inf")] and len(found["failed"]) == 1
+
+
 def test_a_timing_that_raises_keeps_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def host_time(directory: Path, device: Device, item: workloads.Workload) -> dict[str, Any]:
         return {"workload": item.name, "launches": {"passed": True}, "host_seconds_per_step": {}}
@@ -420,6 +432,23 @@ def test_a_main_loop_that_took_the_device_is_not_timed(tmp_path: Path) -> None:
         PROCESSOR, workload("product-f32"), 1.0, {"kaon": lambda: None, **refused, "cublas": lambda: None}, True
     )
     assert set(compared["peers_that_failed"]) == {"kaon, wgmma"} and "did not end" in str(compared)
+
+
+def test_what_a_product_works_on_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the other main loop, nothing but the candidate holds parameters and gradients."""
+    executor = SimpleNamespace(
+        kernels=lambda phase: ["kernel_1", "matmul_2"], repeat=lambda *launch: done.append(launch)
+    )
+    program = SimpleNamespace(compiled=SimpleNamespace(executor=executor))
+    done: list[tuple[int, ...]] = []
+    optimizer = SimpleNamespace(_programs=[program], compile=lambda: None)
+    loaded = packages.Loaded(workload("product-f32"), optimizer, [torch.nn.Parameter(torch.ones(1))])
+    memory = weakref.ref(loaded.parameters[0])
+    call = timings._product_alone(loaded, PROCESSOR)
+    del loaded
+    gc.collect()
+    call()
+    assert memory() is not None and done == [(0, 1, 2, 0)]
 
 
 SECTION = """
