@@ -787,11 +787,11 @@ def _check_timings(measured: dict[str, Any]) -> None:
     assert product["launches"]["planned_kernels_per_graph"] == 3
     assert {"kaon", "kaon, wgmma", "kaon, the whole step", "cublas", "ceiling"} <= set(product["seconds"])
     assert set(product["host_seconds"]) == set(product["seconds"]) and set(product["under_load"]) == {"kaon", "ceiling"}
-    host = measured["host"]
-    assert set(host["host_seconds_per_step"]) == {
-        *host["device_seconds_per_step"],
-        f"optimizer.step, {timings.CHECKED}",
-    }
+    waves = product["waves"]
+    assert set(waves) == {"kaon", "kaon, wgmma"}
+    assert all((found["tiles"], found["blocks_per_multiprocessor"]) == (2, 2) for found in waves.values())
+    host, checked = measured["host"], "optimizer.step, gradients checked"
+    assert set(host["host_seconds_per_step"]) == {*host["device_seconds_per_step"], checked}
     (orthogonalized,) = measured["newton_schulz"]
     assert {"kaon", "kaon, wgmma", "cublas", "torch.compile", "ceiling"} <= set(orthogonalized["seconds"])
 
