@@ -239,11 +239,22 @@ class StepInputs:
     ``(parameter, its states, the key of their count of updates or None, then key and tensor of each state)``.
     """
 
-    def __init__(self, tensor_type: type, exchange: object | None) -> None:
-        """``exchange`` is torch's ``__dlpack_c_exchange_api__``; without it tensors are read by their attributes."""
+    def __init__(
+        self,
+        tensor_type: type,
+        exchange: object | None,
+        make_handles: Callable[[list[Any]], list[Any]] | None = None,
+    ) -> None:
+        """``exchange`` is torch's ``__dlpack_c_exchange_api__``; without it tensors are read by their attributes.
+        ``make_handles`` is torch's function that makes handles for its C functions; without it, or where these are not
+        in libtorch_cpu, or do not describe a tensor as Python does, tensors are compared as they are read."""
 
     @property
     def uses_exchange(self) -> bool: ...
+    @property
+    def uses_shim(self) -> bool:
+        """Whether torch's C functions compare tensors, where these can tell."""
+
     def add(self, matrices: int, states: int) -> int:
         """Add a row; returns its number. Raises ValueError where all rows would have more than 2**26 operands."""
 

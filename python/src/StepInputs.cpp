@@ -58,8 +58,9 @@ struct StepInputs::Entry {
   }
 };
 
-StepInputs::StepInputs(const py::type &tensorType, const py::object &exchange)
-    : reader(tensorType, exchange), gradOf(tensorType, "grad"),
+StepInputs::StepInputs(const py::type &tensorType, const py::object &exchange,
+                       const py::object &makeHandles)
+    : reader(tensorType, exchange, makeHandles), gradOf(tensorType, "grad"),
       requiresGradOf(tensorType, "requires_grad") {}
 
 //===----------------------------------------------------------------------===//
@@ -521,14 +522,22 @@ void kaon::python::bindStepInputs(py::module_ &m) {
       "The addresses, strides and scalars of steps, and how the tensors were "
       "that they are of. A row is a parameter with its gradient and states. "
       "Keeps no tensor alive but gradients, from compare to release.")
-      .def(py::init([](const py::type &tensorType, const py::object &exchange) {
-             return std::make_unique<StepInputs>(tensorType, exchange);
+      .def(py::init([](const py::type &tensorType, const py::object &exchange,
+                       const py::object &makeHandles) {
+             return std::make_unique<StepInputs>(tensorType, exchange,
+                                                 makeHandles);
            }),
            py::arg("tensor_type"), py::arg("exchange"),
+           py::arg("make_handles") = py::none(),
            "`tensor_type` is torch.Tensor, `exchange` its "
-           "__dlpack_c_exchange_api__, or None: then attributes are read.")
+           "__dlpack_c_exchange_api__, or None: then attributes are read. "
+           "`make_handles` is torch's function that makes handles for its C "
+           "functions, or None: then these are not used.")
       .def_property_readonly("uses_exchange", &StepInputs::usesExchange,
                              "Whether tensors are read by the C interface.")
+      .def_property_readonly("uses_shim", &StepInputs::usesShim,
+                             "Whether tensors are compared by torch's C "
+                             "functions, where these can tell.")
       .def("add", &StepInputs::add, py::arg("matrices"), py::arg("states"),
            "Adds a row and returns its number.")
       .def("place", &StepInputs::place, py::arg("row"), py::arg("matrix"),

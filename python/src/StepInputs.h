@@ -29,10 +29,11 @@ namespace kaon::python {
 
 class StepInputs {
 public:
-  StepInputs(const pybind11::type &tensorType,
-             const pybind11::object &exchange);
+  StepInputs(const pybind11::type &tensorType, const pybind11::object &exchange,
+             const pybind11::object &makeHandles);
 
   bool usesExchange() const { return reader.usesExchange(); }
+  bool usesShim() const { return reader.usesShim(); }
 
   /// Adds a row of so many matrices with so many states each; returns its
   /// number. Refuses more than `maxNumbers` operands in all.

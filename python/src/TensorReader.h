@@ -10,6 +10,7 @@
 #define KAON_PYTHON_SRC_TENSORREADER_H
 
 #include "python/src/DLPack.h"
+#include "python/src/TorchShim.h"
 
 #include <array>
 #include <cstdint>
@@ -32,6 +33,10 @@ struct TensorLayout {
   /// whether they are negated, which takes as long as all the rest: torch does
   /// that to imaginary parts only, which are every other number in memory.
   bool hasNeighbours = false;
+  /// The type of the object, if torch's C functions say the same as the
+  /// exchange interface; then dtype and device are also as these say them.
+  PyTypeObject *shimType = nullptr;
+  std::array<int32_t, 3> shimNumbers = {};
   // What attributes say, where there is no such interface: layout, dtype,
   // device, shape and strides.
   std::array<pybind11::object, 5> attributes;
@@ -63,12 +68,16 @@ public:
   };
 
   /// `tensorType` is torch.Tensor, `exchange` its capsule, or None where torch
-  /// has none. Capsules of unknown versions are left alone.
+  /// has none. Capsules of unknown versions are left alone. `makeHandles` is
+  /// as for TorchShim, which needs the exchange interface beside it.
   TensorReader(const pybind11::type &tensorType,
-               const pybind11::object &exchange);
+               const pybind11::object &exchange,
+               const pybind11::object &makeHandles);
 
   /// Whether tensors are read through the exchange interface.
   bool usesExchange() const { return describe; }
+  /// Whether they are compared by torch's C functions where these can tell.
+  bool usesShim() const { return static_cast<bool>(shim); }
 
   /// Reads `tensor`. False where it is no tensor, or refuses to say where it
   /// lies: sparse tensors, tensors without memory, subclasses that answer
@@ -88,6 +97,9 @@ private:
   }
   bool describeTensor(PyObject *object, dlpack::Tensor &tensor) const;
   bool readDescription(PyObject *tensor, TensorLayout &layout) const;
+  void readShim(PyObject *tensor, TensorLayout &layout) const;
+  bool isKnownToShim(PyObject *tensor, const TensorLayout &layout,
+                     uintptr_t &data) const;
   bool isDescribedAs(PyObject *tensor, const TensorLayout &layout,
                      uintptr_t &data) const;
   bool readAttributes(PyObject *tensor, uintptr_t &data,
@@ -101,6 +113,7 @@ private:
   pybind11::object isNegative, dataPtr, stride; // methods of torch.Tensor
   std::array<TensorAttribute, 4> attributes;    // layout, dtype, device, shape
   int (*describe)(void *, dlpack::Tensor *) = nullptr;
+  TorchShim shim;
 };
 
 } // namespace kaon::python

@@ -1,6 +1,7 @@
 """What a step works on is compared with what it was: whatever is replaced, moved or changed between steps is noticed.
 
-Both ways to read a tensor are tested: torch's C interface, where this torch has it, and its attributes.
+All ways to read a tensor are tested: torch's C interface, where this torch has it, with and without the C functions by
+which tensors are compared where these can tell, and attributes.
 """
 
 from __future__ import annotations
@@ -21,27 +22,31 @@ from optim_tools import assert_bitwise, parameters, set_gradients, snapshot, ten
 from torch import Tensor, nn
 
 HAS_EXCHANGE = kaon.optim.program.exchange_api() is not None
+HAS_FUNCTIONS = kaon.optim.program.handle_maker() is not None
 
 
-@pytest.fixture(params=["exchange", "attributes"])
-def exchange(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """torch's C interface, or None, which is then what optimizers get as well."""
+@pytest.fixture(params=["functions", "exchange", "attributes"])
+def reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
+    """What tensors are read and compared by, for `_C.StepInputs`; optimizers get the same."""
+    if request.param != "functions":
+        monkeypatch.setattr("kaon.optim.program.handle_maker", lambda: None)
     if request.param == "attributes":
         monkeypatch.setattr("kaon.optim.program.exchange_api", lambda: None)
-        return None
-    if not HAS_EXCHANGE:
+    elif not HAS_EXCHANGE:
         pytest.skip("this torch has no __dlpack_c_exchange_api__")
-    return kaon.optim.program.exchange_api()
+    elif request.param == "functions" and not HAS_FUNCTIONS:
+        pytest.skip("this torch has no handles for its C functions")
+    return kaon.optim.program.exchange_api(), kaon.optim.program.handle_maker()
 
 
 class Watched:
     """One parameter of one matrix with one state, and the inputs of its steps."""
 
-    def __init__(self, exchange: Any) -> None:
+    def __init__(self, reading: Any) -> None:
         self.parameter = nn.Parameter(torch.zeros(4, 6))
         self.parameter.grad = torch.zeros(4, 6)
         self.state: dict[str, Any] = {"m": torch.zeros(4, 6), "step": 7}
-        self.inputs = _C.StepInputs(Tensor, exchange)
+        self.inputs = _C.StepInputs(Tensor, *reading)
         self.row = self.inputs.add(matrices=1, states=1)
         self.inputs.add_scalars(0, 2, self.row)
         self.states: dict[Any, Any] = {self.parameter: self.state}
@@ -66,8 +71,11 @@ class Watched:
         return self.inputs.addresses()[2 * operand]
 
 
-def test_the_way_to_read_is_the_one_asked_for(exchange: Any) -> None:
-    assert _C.StepInputs(Tensor, exchange).uses_exchange == (exchange is not None)
+def test_the_way_to_read_is_the_one_asked_for(reading: Any) -> None:
+    exchange, make_handles = reading
+    inputs = _C.StepInputs(Tensor, *reading)
+    assert inputs.uses_exchange == (exchange is not None)
+    assert inputs.uses_shim == (make_handles is not None)
 
 
 # ---- one row
@@ -115,20 +123,40 @@ NOTICED: dict[str, Callable[[Watched], Any]] = {
     "count removed": lambda w: w.state.pop("step"),
     "states replaced": lambda w: w.states.update({w.parameter: dict(w.state)}),
     "states removed": lambda w: w.states.clear(),
+    "parameter exchanged": lambda w: _exchange(w.parameter, nn.Parameter(torch.ones(4, 6))),
+    "parameter exchanged for a transposed one": lambda w: _exchange(w.parameter, nn.Parameter(torch.ones(6, 4).t())),
+    "state exchanged": lambda w: _exchange(w.state["m"], torch.ones(4, 6)),
+    "state exchanged for a sparse one": lambda w: _exchange(w.state["m"], torch.eye(4, 6).to_sparse()),
+    "state exchanged for an opaque one": lambda w: _exchange(w.state["m"], torch.ones(4, 6).to_mkldnn()),
+    "state exchanged for one without memory": lambda w: _exchange(w.state["m"], _Wrapper((4, 6))),
+    "state of fewer columns": lambda w: w.state["m"].as_strided_((4, 5), (6, 1)),
+    "state of fewer dimensions": lambda w: w.state["m"].as_strided_((4,), (6,)),
+    "state of more dimensions": lambda w: w.state["m"].unsqueeze_(2),
+    "state of rows further apart": lambda w: w.state["m"].as_strided_((4, 6), (5, 1)),
+    "state of another type at its address": lambda w: setattr(w.state["m"], "data", w.state["m"].view(torch.int32)),
 }
 
 
+def _exchange(tensor: Tensor, other: Tensor) -> None:
+    """Give `tensor` what `other` is, as `module.to` may: it stays the same object in Python. A parameter keeps its
+    gradient."""
+    gradient = tensor.grad
+    torch.utils.swap_tensors(tensor, other)
+    tensor.grad = gradient
+
+
 @pytest.mark.parametrize("change", NOTICED.values(), ids=list(NOTICED))
-def test_what_changes_is_noticed(exchange: Any, change: Callable[[Watched], Any]) -> None:
-    watched = Watched(exchange)
+def test_what_changes_is_noticed(reading: Any, change: Callable[[Watched], Any]) -> None:
+    watched = Watched(reading)
+    watched.inputs.release()  # a step is over
     change(watched)
     assert watched.changed() == [watched.row]
     assert watched.changed() == [watched.row], "until it is accepted"
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (4, 1)])
-def test_an_imaginary_part_that_torch_negates_later_is_noticed(exchange: Any, shape: tuple[int, int]) -> None:
-    watched = Watched(exchange)
+def test_an_imaginary_part_that_torch_negates_later_is_noticed(reading: Any, shape: tuple[int, int]) -> None:
+    watched = Watched(reading)
     values = torch.zeros(shape, dtype=torch.complex64)
     watched.parameter.grad = None
     watched.parameter.data = torch.zeros(shape)
@@ -141,8 +169,8 @@ def test_an_imaginary_part_that_torch_negates_later_is_noticed(exchange: Any, sh
 
 
 @pytest.mark.parametrize("which", ["parameter", "gradient", "state"])
-def test_a_sign_left_for_later_is_noticed_at_one_address(exchange: Any, which: str) -> None:
-    watched = Watched(exchange)
+def test_a_sign_left_for_later_is_noticed_at_one_address(reading: Any, which: str) -> None:
+    watched = Watched(reading)
     values = torch.zeros((4, 6), dtype=torch.complex64)
     tensor = {"parameter": watched.parameter, "gradient": watched.gradient, "state": watched.state["m"]}[which]
     tensor.data = values.imag
@@ -157,24 +185,24 @@ def test_a_sign_left_for_later_is_noticed_at_one_address(exchange: Any, which: s
     assert watched.changed() == [0]
 
 
-def test_types_and_devices_are_noticed_at_one_address(exchange: Any) -> None:
+def test_types_and_devices_are_noticed_at_one_address(reading: Any) -> None:
     memory = torch.zeros(24)
     for view in (memory.view(torch.int32), memory.view(torch.bfloat16)[:24]):
-        watched = Watched(exchange)
+        watched = Watched(reading)
         watched.state["m"].data = memory.view(4, 6)
         watched.inputs.accept(watched.row, watched.entry, watched.gradient, True)
         assert watched.changed() == []
         watched.state["m"].data = view.view(4, 6)
         assert watched.state["m"].data_ptr() == memory.data_ptr()
         assert watched.changed() == [0]
-    watched = Watched(exchange)
+    watched = Watched(reading)
     watched.state["m"] = torch.zeros(4, 6, device="meta")
     watched.entry = (*watched.entry[:4], watched.state["m"])
     assert watched.changed() == [0]
 
 
-def test_a_gradient_that_only_moved_is_followed(exchange: Any) -> None:
-    watched = Watched(exchange)
+def test_a_gradient_that_only_moved_is_followed(reading: Any) -> None:
+    watched = Watched(reading)
     kept = []
     for _ in range(3):
         kept.append(watched.gradient)
@@ -185,8 +213,8 @@ def test_a_gradient_that_only_moved_is_followed(exchange: Any) -> None:
     assert watched.changed() == [] and watched.address(1) == watched.gradient.data_ptr()
 
 
-def test_the_copy_of_a_gradient_stays_where_it_is(exchange: Any) -> None:
-    watched = Watched(exchange)
+def test_the_copy_of_a_gradient_stays_where_it_is(reading: Any) -> None:
+    watched = Watched(reading)
     watched.inputs.place(0, 0, 1, 4096, 6)
     watched.inputs.accept(0, watched.entry, watched.gradient, False)
     kept = watched.gradient
@@ -197,8 +225,8 @@ def test_the_copy_of_a_gradient_stays_where_it_is(exchange: Any) -> None:
     assert kept.data_ptr() != watched.gradient.data_ptr()
 
 
-def test_a_row_without_gradient_is_noticed_once(exchange: Any) -> None:
-    watched = Watched(exchange)
+def test_a_row_without_gradient_is_noticed_once(reading: Any) -> None:
+    watched = Watched(reading)
     watched.parameter.grad = None
     assert watched.changed() == [0]
     watched.inputs.clear(0)
@@ -207,9 +235,9 @@ def test_a_row_without_gradient_is_noticed_once(exchange: Any) -> None:
     assert watched.changed() == [0]
 
 
-def test_tensors_without_memory_are_never_trusted(exchange: Any) -> None:
+def test_tensors_without_memory_are_never_trusted(reading: Any) -> None:
     for tensor in (_Wrapper((4, 6)), torch.zeros(4, 6, device="meta"), torch.eye(4, 6).to_sparse(), "no tensor"):
-        watched = Watched(exchange)
+        watched = Watched(reading)
         watched.entry = (watched.parameter, {"m": tensor, "step": 7}, "step", "m", tensor)
         watched.states = {watched.parameter: watched.entry[1]}
         watched.inputs.accept(0, watched.entry, watched.gradient, True)
@@ -247,7 +275,7 @@ ODD: dict[str, dict[Any, Callable[[], Any]]] = {
 
 @pytest.mark.parametrize("answers", ODD.values(), ids=list(ODD))
 def test_tensors_that_give_odd_answers_are_never_trusted(answers: dict[Any, Callable[[], Any]]) -> None:
-    watched = Watched(None)
+    watched = Watched((None,))
     odd = torch.zeros(4, 12)[:, ::2].as_subclass(_Odd)
     watched.parameter.grad = odd
     watched.inputs.accept(0, watched.entry, odd, True)
@@ -262,7 +290,7 @@ def test_what_is_no_answer_but_an_interrupt_goes_on() -> None:
     def interrupt() -> Any:
         raise KeyboardInterrupt
 
-    watched = Watched(None)
+    watched = Watched((None,))
     odd = torch.zeros(4, 6).as_subclass(_Odd)
     watched.parameter.grad = odd
     odd.answers = {Tensor.data_ptr: interrupt}
@@ -270,8 +298,8 @@ def test_what_is_no_answer_but_an_interrupt_goes_on() -> None:
         watched.changed()
 
 
-def test_gradients_are_held_from_the_comparison_to_the_release(exchange: Any) -> None:
-    watched = Watched(exchange)
+def test_gradients_are_held_from_the_comparison_to_the_release(reading: Any) -> None:
+    watched = Watched(reading)
     watched.inputs.release()
     assert watched.inputs.gradient(0) is None
     first = watched.gradient
@@ -293,9 +321,9 @@ def test_gradients_are_held_from_the_comparison_to_the_release(exchange: Any) ->
     assert watched.inputs.gradient(0) is None, "none to update a frozen parameter with"
 
 
-def test_the_gradient_that_was_placed_is_the_one_that_is_accepted(exchange: Any) -> None:
+def test_the_gradient_that_was_placed_is_the_one_that_is_accepted(reading: Any) -> None:
     """Whatever the parameter says when it is asked again."""
-    watched = Watched(exchange)
+    watched = Watched(reading)
     placed, other = torch.zeros(2, 4, 6).unbind()
     watched.place(watched.parameter, placed)
     watched.parameter.grad = other
@@ -303,12 +331,12 @@ def test_the_gradient_that_was_placed_is_the_one_that_is_accepted(exchange: Any)
     assert watched.changed() == [] and watched.address(1) == other.data_ptr()
 
 
-def test_a_failure_to_count_leaves_other_counts_right(exchange: Any) -> None:
+def test_a_failure_to_count_leaves_other_counts_right(reading: Any) -> None:
     class Refusing(dict[str, Any]):
         def __setitem__(self, key: str, value: Any) -> None:
             raise PermissionError(key)
 
-    inputs = _C.StepInputs(Tensor, exchange)
+    inputs = _C.StepInputs(Tensor, *reading)
     params = parameters([(4, 6)] * 3)
     set_gradients(params, 0)
     states: list[dict[str, Any]] = [{"step": 7}, Refusing(step=7), {"step": 7}]
@@ -324,8 +352,8 @@ def test_a_failure_to_count_leaves_other_counts_right(exchange: Any) -> None:
     assert states[2]["step"] == 9
 
 
-def test_counts_are_read_and_counted(exchange: Any) -> None:
-    watched = Watched(exchange)
+def test_counts_are_read_and_counted(reading: Any) -> None:
+    watched = Watched(reading)
     watched.inputs.set_values(0, [0.5, 0.25])
     assert watched.inputs.scalars() == [[8.0, 0.5, 0.25]]
     watched.state["step"] = 1 << 40
@@ -337,8 +365,8 @@ def test_counts_are_read_and_counted(exchange: Any) -> None:
         watched.changed()
 
 
-def test_the_order_of_states_does_not_matter(exchange: Any) -> None:
-    watched = Watched(exchange)
+def test_the_order_of_states_does_not_matter(reading: Any) -> None:
+    watched = Watched(reading)
     other = nn.Parameter(torch.zeros(2))
     watched.states = {other: {}, watched.parameter: watched.state}
     assert watched.changed() == []
@@ -348,16 +376,16 @@ def test_the_order_of_states_does_not_matter(exchange: Any) -> None:
     assert watched.changed() == [0]
 
 
-def test_states_that_are_no_dict_are_looked_at(exchange: Any) -> None:
+def test_states_that_are_no_dict_are_looked_at(reading: Any) -> None:
     class Mapping:
         def get(self, key: Any) -> None: ...
 
-    watched = Watched(exchange)
+    watched = Watched(reading)
     assert watched.inputs.compare([watched.entry], Mapping()) == [0]  # type: ignore[arg-type]
 
 
-def test_wrong_uses_are_refused(exchange: Any) -> None:
-    watched = Watched(exchange)
+def test_wrong_uses_are_refused(reading: Any) -> None:
+    watched = Watched(reading)
     inputs, entry = watched.inputs, watched.entry
     with pytest.raises(IndexError, match="row: expects one below 1, but got 1"):
         inputs.clear(1)
@@ -376,8 +404,8 @@ def test_wrong_uses_are_refused(exchange: Any) -> None:
 
 
 @pytest.mark.parametrize("count", [7.0, True, "7", None])
-def test_a_count_that_is_no_int_is_not_accepted(exchange: Any, count: Any) -> None:
-    watched = Watched(exchange)
+def test_a_count_that_is_no_int_is_not_accepted(reading: Any, count: Any) -> None:
+    watched = Watched(reading)
     watched.state["step"] = count
     with pytest.raises(TypeError, match=f"count: expects an int, but got {type(count).__name__}"):
         watched.inputs.accept(0, watched.entry, watched.gradient, True)
@@ -502,6 +530,42 @@ def test_a_description_without_strides_is_not_trusted(ndim: int, has_strides: bo
     assert inputs.compare([entry], states) == ([] if trusted else [0])
 
 
+# ---- torch's C functions
+
+
+def _interrupt() -> Any:
+    raise KeyboardInterrupt
+
+
+UNPROVEN: dict[str, Callable[[list[Tensor]], list[Any]]] = {
+    "none": lambda tensors: [],
+    "two": lambda tensors: [_capsule(4096), _capsule(4096)],
+    "no capsule": lambda tensors: [17],
+    "capsule of something else": lambda tensors: [_capsule(4096)],
+    "no list": lambda tensors: 17,  # type: ignore[return-value]
+    "refused": lambda tensors: _refuse(),
+    "of another tensor": lambda tensors: kaon.optim.program.handle_maker()([tensors[0].clone()]),  # type: ignore[misc]
+}
+
+
+@pytest.mark.skipif(not HAS_EXCHANGE or not HAS_FUNCTIONS, reason="this torch has no handles for its C functions")
+@pytest.mark.parametrize("make", UNPROVEN.values(), ids=list(UNPROVEN))
+def test_handles_that_prove_nothing_leave_the_functions_alone(make: Callable[[list[Tensor]], list[Any]]) -> None:
+    watched = Watched((kaon.optim.program.exchange_api(), make))
+    assert watched.inputs.uses_exchange and not watched.inputs.uses_shim
+    assert _C.StepInputs(Tensor, kaon.optim.program.exchange_api(), kaon.optim.program.handle_maker()).uses_shim
+
+
+@pytest.mark.skipif(not HAS_EXCHANGE, reason="this torch has no __dlpack_c_exchange_api__")
+def test_an_interrupt_while_handles_are_made_goes_on() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _C.StepInputs(Tensor, kaon.optim.program.exchange_api(), lambda tensors: _interrupt())
+
+
+def test_the_functions_are_not_used_without_the_interface() -> None:
+    assert not _C.StepInputs(Tensor, None, kaon.optim.program.handle_maker()).uses_shim
+
+
 # ---- groups
 
 
@@ -601,7 +665,7 @@ REPLACEMENTS: dict[str, Callable[[Any, list[nn.Parameter]], Any]] = {
 @pytest.mark.parametrize("factory", FACTORIES.values(), ids=list(FACTORIES))
 @pytest.mark.parametrize("replace", REPLACEMENTS.values(), ids=list(REPLACEMENTS))
 def test_steps_go_on_alike_whatever_is_replaced(
-    exchange: Any, factory: Any, replace: Callable[[Any, list[nn.Parameter]], Any]
+    reading: Any, factory: Any, replace: Callable[[Any, list[nn.Parameter]], Any]
 ) -> None:
     """What is replaced is scribbled over before the step, so that a step on what was there before shows."""
     params, twins = parameters(SHAPES), parameters(SHAPES)
@@ -627,7 +691,7 @@ def test_steps_go_on_alike_whatever_is_replaced(
         assert_bitwise(snapshot(optimizer), snapshot(reference))
 
 
-def test_zero_grad_makes_new_gradients_every_step(exchange: Any) -> None:
+def test_zero_grad_makes_new_gradients_every_step(reading: Any) -> None:
     params, twins = parameters(SHAPES), parameters(SHAPES)
     optimizer, reference = AdamW(params, lr=0.1), AdamW(twins, lr=0.1)
     missing: set[int] = set()
@@ -645,7 +709,7 @@ def test_zero_grad_makes_new_gradients_every_step(exchange: Any) -> None:
 
 
 @pytest.mark.skipif(not hasattr(Tensor, "grad_dtype"), reason="this torch ties gradients to the parameter's type")
-def test_types_of_gradients_may_change_between_steps(exchange: Any) -> None:
+def test_types_of_gradients_may_change_between_steps(reading: Any) -> None:
     (a,), (b,) = parameters([(4, 6)], torch.bfloat16), parameters([(4, 6)], torch.bfloat16)
     first, second = Muon([a], lr=0.1), Muon([b], lr=0.1)
     for step in range(4):
@@ -663,7 +727,7 @@ def test_types_of_gradients_may_change_between_steps(exchange: Any) -> None:
         assert_bitwise([a], [b])
 
 
-def test_a_conjugate_left_in_the_gradient_of_one_element_is_resolved(exchange: Any) -> None:
+def test_a_conjugate_left_in_the_gradient_of_one_element_is_resolved(reading: Any) -> None:
     """torch may leave the sign of an imaginary part for later: memory holds the negative of such a gradient."""
     w = nn.Parameter(torch.ones(1, 1))
     (torch.complex(torch.ones(1, 1), w).conj() * 1j).real.sum().backward()
@@ -677,7 +741,7 @@ def test_a_conjugate_left_in_the_gradient_of_one_element_is_resolved(exchange: A
     assert_bitwise([w], [twin])
 
 
-def test_a_gradient_without_memory_is_refused(exchange: Any) -> None:
+def test_a_gradient_without_memory_is_refused(reading: Any) -> None:
     (parameter,) = parameters([(4, 6)])
     optimizer = Muon([parameter])
     set_gradients([parameter], 0)
@@ -689,7 +753,7 @@ def test_a_gradient_without_memory_is_refused(exchange: Any) -> None:
         program.records[0].place_gradient(program.inputs, _Wrapper((4, 6)))
 
 
-def test_options_that_are_tensors_or_lists_are_read_at_every_step(exchange: Any) -> None:
+def test_options_that_are_tensors_or_lists_are_read_at_every_step(reading: Any) -> None:
     params, twins = parameters(SHAPES), parameters(SHAPES)
     rate = torch.tensor(0.1)
     optimizer, reference = AdamW(params, lr=rate), AdamW(twins, lr=0.1)
@@ -740,7 +804,7 @@ MAKERS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=list(MAKERS))
 @pytest.mark.parametrize("factory", [FACTORIES["muon"], FACTORIES["adamw"], FACTORIES["ascent"]])
-def test_gradients_that_are_made_when_asked_for_are_read_once(exchange: Any, factory: Any, make: Any) -> None:
+def test_gradients_that_are_made_when_asked_for_are_read_once(reading: Any, factory: Any, make: Any) -> None:
     params = [_Made(parameter.detach().clone()) for parameter in parameters(MADE_SHAPES)]
     twins = parameters(MADE_SHAPES)
     optimizer, reference = factory(params), factory(twins)
@@ -759,7 +823,7 @@ def test_gradients_that_are_made_when_asked_for_are_read_once(exchange: Any, fac
 
 
 @pytest.mark.parametrize("action", ["raise", "skip"])
-def test_names_of_nonfinite_gradients_are_of_those_that_were_read(exchange: Any, action: str) -> None:
+def test_names_of_nonfinite_gradients_are_of_those_that_were_read(reading: Any, action: str) -> None:
     made = _Made(torch.ones(4, 6))
     optimizer = AdamW([made, *parameters([(3, 3)])], lr=0.1, nonfinite=action)
     made.grad = torch.ones(4, 6)
@@ -773,7 +837,7 @@ def test_names_of_nonfinite_gradients_are_of_those_that_were_read(exchange: Any,
     assert optimizer.param_groups[0]["step"] == 0 and bool((made == 1.0).all())
 
 
-def test_what_changes_while_a_step_looks_at_it_is_refused(exchange: Any) -> None:
+def test_what_changes_while_a_step_looks_at_it_is_refused(reading: Any) -> None:
     made = _Made(torch.ones(4, 6, dtype=torch.bfloat16))
     made.grad = torch.ones(4, 6, dtype=torch.bfloat16)
     made.change = lambda gradient: gradient.float() if made.reads % 2 else gradient.clone()
@@ -784,7 +848,7 @@ def test_what_changes_while_a_step_looks_at_it_is_refused(exchange: Any) -> None
 
 
 @pytest.mark.parametrize("shape", [(4, 6), (4, 1), (1, 1)], ids=str)  # a column is stepped where it is
-def test_a_parameter_that_is_negated_where_it_is_goes_on_as_its_negative(exchange: Any, shape: tuple[int, int]) -> None:
+def test_a_parameter_that_is_negated_where_it_is_goes_on_as_its_negative(reading: Any, shape: tuple[int, int]) -> None:
     (w,), (twin,) = parameters([shape]), parameters([shape])
     memory = torch.complex(w.detach(), w.detach())
     w.data = memory.imag
@@ -800,7 +864,7 @@ def test_a_parameter_that_is_negated_where_it_is_goes_on_as_its_negative(exchang
         assert_bitwise([w.resolve_neg()], [twin])
 
 
-def test_a_negative_view_as_a_state_is_refused(exchange: Any) -> None:
+def test_a_negative_view_as_a_state_is_refused(reading: Any) -> None:
     (w,) = parameters([(4, 6)])
     optimizer = AdamW([w], lr=0.1)
     set_gradients([w], 0)
@@ -815,7 +879,7 @@ def test_a_negative_view_as_a_state_is_refused(exchange: Any) -> None:
     optimizer.step()
 
 
-def test_a_state_that_is_negated_where_it_is_is_refused(exchange: Any) -> None:
+def test_a_state_that_is_negated_where_it_is_is_refused(reading: Any) -> None:
     (w,) = parameters([(1, 1)])
     optimizer = AdamW([w], lr=0.1)
     set_gradients([w], 0)
@@ -830,7 +894,7 @@ def test_a_state_that_is_negated_where_it_is_is_refused(exchange: Any) -> None:
     assert_bitwise([w], [before])
 
 
-def test_autograd_sees_a_step_whose_counts_cannot_be_written(exchange: Any) -> None:
+def test_autograd_sees_a_step_whose_counts_cannot_be_written(reading: Any) -> None:
     class Refusing(dict[str, Any]):
         armed = False
 
@@ -861,7 +925,7 @@ def test_autograd_sees_a_step_whose_counts_cannot_be_written(exchange: Any) -> N
 # ---- lifetimes
 
 
-def test_nothing_is_kept_alive(exchange: Any) -> None:
+def test_nothing_is_kept_alive(reading: Any) -> None:
     params = parameters(SHAPES)
     optimizer = AdamW(params, lr=0.1)
     set_gradients(params, 0)
@@ -918,7 +982,7 @@ ENDS: dict[str, Callable[[Any, list[nn.Parameter]], Any]] = {
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=list(ENDS))
-def test_gradients_are_let_go_however_it_ends(exchange: Any, end: Callable[[Any, list[nn.Parameter]], Any]) -> None:
+def test_gradients_are_let_go_however_it_ends(reading: Any, end: Callable[[Any, list[nn.Parameter]], Any]) -> None:
     params = parameters([(4, 6), (6, 4), (5,)])
     optimizer = AdamW(params, lr=0.1)
     set_gradients(params, 0)
@@ -930,7 +994,7 @@ def test_gradients_are_let_go_however_it_ends(exchange: Any, end: Callable[[Any,
     assert kept() is None, left
 
 
-def test_an_optimizer_that_its_parameters_know_is_collected(exchange: Any) -> None:
+def test_an_optimizer_that_its_parameters_know_is_collected(reading: Any) -> None:
     """As where a hook of each parameter steps an optimizer of its own."""
     (parameter,) = parameters([(4, 6)])
     optimizer = Muon([parameter], lr=0.1)

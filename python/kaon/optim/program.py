@@ -11,7 +11,7 @@ about that gradient, which the inputs hold until `Program.release`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,6 +39,12 @@ _WATCHED = ("params", "param_names", "step")
 def exchange_api() -> object | None:
     """torch's C interface that describes tensors, which torch has from 2.10 on; without it attributes are read."""
     return getattr(Tensor, "__dlpack_c_exchange_api__", None)
+
+
+def handle_maker() -> Callable[[list[Tensor]], list[Any]] | None:
+    """What makes handles for torch's C functions about tensors, which shows the extension how to ask them; without it
+    tensors are compared by `exchange_api`."""
+    return getattr(getattr(torch._C, "_aoti", None), "unsafe_alloc_void_ptrs_from_tensors", None)
 
 
 class Record:
@@ -285,7 +291,7 @@ class Program:
         # Records of one group, update and decay share the values of their scalars, except for their update counts.
         self._shared_scalars: list[tuple[Binding, dict[str, Any], bool, list[str]]] = []
         self._extension = runtime_extension()
-        self._inputs: _C.StepInputs = self._extension.StepInputs(Tensor, exchange_api())
+        self._inputs: _C.StepInputs = self._extension.StepInputs(Tensor, exchange_api(), handle_maker())
         self._entries = self._lay_out()
         self._tensors = [record.entry for record in self.records]
         # What follows from which records have a gradient, and where it lies; None where that has changed.
