@@ -19,6 +19,8 @@ from . import environment
 FAKE_NOTE = "FAKE: an imitated driver ran on the CPU; no number here says anything about a GPU"
 NO_STATE = {"absent": "a fake has no clocks and draws no power"}
 
+DELAY_SIZE, DELAY_PRODUCTS = 8192, 4
+"""Products of bf16 that keep a large GPU busy for milliseconds, far longer than the host takes for a burst."""
 BURST = 2
 """Steps that can be sent without waiting for any: tables are sent from two places in turn."""
 
@@ -80,8 +82,8 @@ class Device:
         """Keep torch's current stream busy for some milliseconds, so that what must wait for it is not done by chance.
         On the fakes nothing: their driver delays by itself."""
         if not self.is_fake:
-            a = torch.ones(8192, 8192, device=self.torch, dtype=torch.bfloat16)
-            for _ in range(4):
+            a = torch.ones(DELAY_SIZE, DELAY_SIZE, device=self.torch, dtype=torch.bfloat16)
+            for _ in range(DELAY_PRODUCTS):
                 a @ a
 
     def answers(self) -> bool:

@@ -5,6 +5,7 @@ What a fake answers shows nothing about a GPU; what is tested here is the script
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -42,6 +43,7 @@ from gpu import (  # noqa: E402
     timings,
     workloads,
 )
+from gpu import device as device_module  # noqa: E402
 from gpu.device import FAKE_NOTE, Device  # noqa: E402
 from gpu.main import ENDS, Report, main, run, run_section  # noqa: E402
 from gpu.measuring import Measured, interleave  # noqa: E402
@@ -624,6 +626,47 @@ def test_the_hosts_time_has_no_wait_in_it() -> None:
     events: list[str] = []
     assert Slow(torch.device("cpu"), False).host_seconds(lambda: events.append("step"), 2) < 0.02
     assert events == ["wait", "step", "step", "wait", "step", "step", "wait"]
+
+
+def test_what_is_asked_of_a_card_comes_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that torch does it there: that no line of it is wrong."""
+    order: list[str] = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            order.append("record")
+
+        def synchronize(self) -> None:
+            order.append("wait for the event")
+
+        def elapsed_time(self, last: Event) -> float:
+            return 6.0  # milliseconds
+
+    class Stream:
+        def __init__(self, device: torch.device) -> None:
+            self.name = "current"
+
+        def wait_stream(self, stream: Stream) -> None:
+            order.append(f"{self.name} waits for {stream.name}")
+
+    other = Stream(torch.device("cpu"))
+    other.name = "other"
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: other)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext(order.append(stream.name)))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: order.append("wait for all"))
+    monkeypatch.setattr(device_module, "DELAY_SIZE", 8)
+    card = Device(torch.device("cpu"), False)
+    assert card.device_seconds(lambda: order.append("step")) == pytest.approx(3e-3)
+    assert order == ["wait for all", "record", "step", "step", "record", "wait for the event"]
+    order.clear()
+    with card.other_stream():
+        order.append("step")
+    assert order == ["other waits for current", "other", "step", "current waits for other"]
 
 
 def test_clocks_are_read_under_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
