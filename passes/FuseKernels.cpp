@@ -135,6 +135,18 @@ static bool needsTwoLevels(ReduceOp op) {
           op.getInput().getType().getDimSize(1) == 1);
 }
 
+/// A copy of an argument, which is one more pass over it.
+static Value copyArgument(OpBuilder &builder, Location loc,
+                          BlockArgument argument, StringRef reason) {
+  auto update = cast<func::FuncOp>(argument.getOwner()->getParentOp());
+  remark::missed(loc, remark::RemarkOpts::name("Copy")
+                          .category("kaon-fuse-kernels")
+                          .function(update.getName()))
+      << remark::add("argument #{0} is copied: {1}", argument.getArgNumber(),
+                     reason);
+  return createCopy(builder, loc, argument);
+}
+
 /// A transpose of a vector is a view of memory without gaps, which the caller's
 /// parameter and gradient need not be: such a vector is copied first. A state
 /// may be viewed, because the executor refuses one that has gaps where a launch
@@ -148,7 +160,8 @@ static void materializeViewedArguments(func::FuncOp update) {
     }
     OpBuilder builder(transpose);
     transpose.getInputMutable().assign(
-        createCopy(builder, transpose.getLoc(), argument));
+        copyArgument(builder, transpose.getLoc(), argument,
+                     "its transpose is a view of memory without gaps"));
   }
 }
 
@@ -170,7 +183,9 @@ static void materializeMultipliedArguments(func::FuncOp update) {
       if (!copy) {
         // The first product that reads it comes before all others.
         OpBuilder builder(product);
-        copy = createCopy(builder, product.getLoc(), operand.get());
+        copy = copyArgument(builder, product.getLoc(),
+                            cast<BlockArgument>(operand.get()),
+                            "products read rows that are aligned");
       }
       operand.set(copy);
     }

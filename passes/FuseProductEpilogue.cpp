@@ -28,14 +28,27 @@ struct Candidate {
 
 } // namespace
 
-/// The product that alone makes a value, if nothing else needs it whole: a
-/// symmetric one mirrors what it stores.
-static MatmulOp getOwnProduct(Value value) {
+static bool isHalfProduct(Value value) {
   auto product = value.getDefiningOp<MatmulOp>();
-  bool isOwn = product && value.hasOneUse() && !product.getSymmetric() &&
-               !product.isPacked() && !product.getEpilogue() &&
-               getMatrixType(value).getElementTypeBitWidth() == 16;
-  return isOwn ? product : MatmulOp();
+  return product && getMatrixType(value).getElementTypeBitWidth() == 16;
+}
+
+/// The kernel that computes the new parameter, and a product in half precision
+/// that it reads, if there are such.
+static std::optional<Candidate> findCandidate(func::FuncOp update) {
+  Operation *terminator = update.getBody().front().getTerminator();
+  auto kernel = terminator->getOperand(0).getDefiningOp<KernelOp>();
+  if (!kernel) {
+    return std::nullopt;
+  }
+  auto inputs = kernel.getInputs();
+  auto product = llvm::find_if(inputs, isHalfProduct);
+  if (product == inputs.end()) {
+    return std::nullopt;
+  }
+  return Candidate{
+      kernel, (*product).getDefiningOp<MatmulOp>(),
+      update.getArgument(getArgumentsWithRole(update, Role::Param).front())};
 }
 
 /// Whether the new parameter can be written over the old one by `op`: nothing
@@ -46,32 +59,28 @@ static bool isLastRead(Value param, Operation *op) {
   });
 }
 
-/// Matches a kernel that computes the new parameter from the old one, a
-/// product, and nothing else but host scalars.
-static std::optional<Candidate> match(KernelOp kernel, func::FuncOp update) {
+/// What keeps a product from changing the parameter itself; empty if nothing
+/// does: its kernel computes the new parameter from the old one, the product,
+/// and nothing else but host scalars.
+static StringRef findObstacle(const Candidate &candidate) {
+  auto [kernel, product, param] = candidate;
   if (kernel.getSchedule() != Schedule::Elementwise ||
       kernel.getNumResults() != 1 || kernel.getInputs().size() != 2 ||
-      !kernel.getResult(0).hasOneUse()) {
-    return std::nullopt;
+      !llvm::is_contained(kernel.getInputs(), param) ||
+      getMatrixType(param).getShape() !=
+          product.getResult().getType().getShape()) {
+    return "its kernel reads or computes something else, too";
   }
-  OpOperand &use = *kernel.getResult(0).getUses().begin();
-  if (!isa<func::ReturnOp>(use.getOwner()) || use.getOperandNumber() != 0) {
-    return std::nullopt;
+  if (product.getSymmetric()) {
+    return "it is symmetric, which a parameter is not";
   }
-  BlockArgument param =
-      update.getArgument(getArgumentsWithRole(update, Role::Param).front());
-  for (unsigned index : {0u, 1u}) {
-    MatmulOp product = getOwnProduct(kernel.getInputs()[index]);
-    // A product reads its operands while others write the parameter.
-    if (product && kernel.getInputs()[1 - index] == param &&
-        getMatrixType(param).getShape() ==
-            product.getResult().getType().getShape() &&
-        !llvm::is_contained(product->getOperands(), param) &&
-        isLastRead(param, kernel)) {
-      return Candidate{kernel, product, param};
-    }
+  if (!product.getResult().hasOneUse() || !kernel.getResult(0).hasOneUse()) {
+    return "others read it or the new parameter";
   }
-  return std::nullopt;
+  // A product reads its operands while others write the parameter.
+  bool isRead = llvm::is_contained(product->getOperands(), param) ||
+                !isLastRead(param, kernel);
+  return isRead ? "others read the old parameter later" : "";
 }
 
 /// Puts the product before the parameter in the inputs of a kernel.
@@ -89,6 +98,12 @@ static void orderInputs(Candidate &candidate) {
   body.eraseArgument(0);
 }
 
+static remark::RemarkOpts getRemark(func::FuncOp update) {
+  return remark::RemarkOpts::name("Epilogue")
+      .category("kaon-fuse-product-epilogue")
+      .function(update.getName());
+}
+
 static void fuse(Candidate candidate, Outliner &outliner) {
   orderInputs(candidate);
   MatmulOp product = candidate.product;
@@ -104,10 +119,7 @@ static void fuse(Candidate candidate, Outliner &outliner) {
       /*symmetric=*/false, launch.getKernelAttr(),
       /*sizes=*/DenseI64ArrayAttr());
   launch.getResult(0).replaceAllUsesWith(fused.getResult());
-  remark::passed(
-      loc, remark::RemarkOpts::name("Epilogue")
-               .category("kaon-fuse-product-epilogue")
-               .function(fused->getParentOfType<func::FuncOp>().getName()))
+  remark::passed(loc, getRemark(fused->getParentOfType<func::FuncOp>()))
       << remark::add("a product changes the parameter by {0}",
                      launch.getKernel());
   launch.erase();
@@ -125,10 +137,18 @@ struct FuseProductEpiloguePass
       if (!isUpdate(update)) {
         continue;
       }
-      for (auto kernel : llvm::to_vector(update.getOps<KernelOp>())) {
-        if (std::optional<Candidate> candidate = match(kernel, update)) {
-          fuse(*candidate, outliner);
-        }
+      std::optional<Candidate> candidate = findCandidate(update);
+      if (!candidate) {
+        continue;
+      }
+      StringRef obstacle = findObstacle(*candidate);
+      if (obstacle.empty()) {
+        fuse(*candidate, outliner);
+      } else {
+        remark::missed(candidate->product.getLoc(), getRemark(update))
+            << remark::add("a product is stored before it changes the "
+                           "parameter: {0}",
+                           obstacle);
       }
     }
   }

@@ -64,7 +64,8 @@ public:
   void visit(Operation *op);
 
   /// Rewrites the polynomials in every Gram matrix for which the other side is
-  /// shorter and all uses can be rewritten.
+  /// shorter and all uses can be rewritten; reports what else needs a longer
+  /// one.
   void orient(StringRef update);
 
 private:
@@ -83,6 +84,7 @@ private:
   /// that the polynomial can change sides.
   bool isProductWithBase(Operation *op, const Gram &gram) const;
   bool canRewrite(const Family &family) const;
+  void reportLonger(const Family &family, StringRef update) const;
   void rewrite(const Family &family, StringRef update) const;
 
   DenseMap<Value, Gram> grams;
@@ -159,10 +161,9 @@ bool GramPolynomials::isProductWithBase(Operation *op, const Gram &gram) const {
   return baseIsLeft || baseIsRight;
 }
 
+/// Whether nothing but products with the base and other polynomials read the
+/// polynomials.
 bool GramPolynomials::canRewrite(const Family &family) const {
-  if (family.gram.flip().getSize() >= family.gram.getSize()) {
-    return false;
-  }
   return llvm::all_of(family.polynomials, [&](Operation *op) {
     return llvm::all_of(op->getUsers(), [&](Operation *user) {
       return isProductWithBase(user, family.gram) ||
@@ -170,6 +171,12 @@ bool GramPolynomials::canRewrite(const Family &family) const {
               lookup(user->getResult(0)) == family.gram);
     });
   });
+}
+
+static remark::RemarkOpts getRemark(StringRef update) {
+  return remark::RemarkOpts::name("Orient")
+      .category("kaon-orient-products")
+      .function(update);
 }
 
 void GramPolynomials::rewrite(const Family &family, StringRef update) const {
@@ -219,21 +226,43 @@ void GramPolynomials::rewrite(const Family &family, StringRef update) const {
   for (Operation *op : llvm::reverse(family.polynomials)) {
     op->erase();
   }
-  remark::passed(base.getLoc(), remark::RemarkOpts::name("Orient")
-                                    .category("kaon-orient-products")
-                                    .function(update))
-      << remark::add(
-             "products with a Gram matrix of {0}x{0} now use one of {1}x{1}",
-             family.gram.getSize(), gram.getSize());
+  remark::passed(base.getLoc(), getRemark(update)) << remark::add(
+      "products with a Gram matrix of {0}x{0} now use one of {1}x{1}",
+      family.gram.getSize(), gram.getSize());
 }
 
 void GramPolynomials::orient(StringRef update) {
   // Decided before any rewriting, which erases what the decisions look at.
   SmallVector<Family> chosen;
-  llvm::copy_if(families, std::back_inserter(chosen),
-                [&](const Family &family) { return canRewrite(family); });
+  for (const Family &family : families) {
+    if (family.gram.flip().getSize() >= family.gram.getSize()) {
+      continue;
+    }
+    if (canRewrite(family)) {
+      chosen.push_back(family);
+    } else {
+      reportLonger(family, update);
+    }
+  }
   for (const Family &family : chosen) {
     rewrite(family, update);
+  }
+}
+
+/// Reports products that could do with a smaller Gram matrix, if nobody else
+/// needed the larger one.
+void GramPolynomials::reportLonger(const Family &family,
+                                   StringRef update) const {
+  bool isMultiplied = llvm::any_of(family.polynomials, [&](Operation *op) {
+    return llvm::any_of(op->getUsers(), [&](Operation *user) {
+      return isProductWithBase(user, family.gram);
+    });
+  });
+  if (isMultiplied) {
+    remark::missed(family.polynomials.front()->getLoc(), getRemark(update))
+        << remark::add("products with a Gram matrix of {0}x{0} do not use one "
+                       "of {1}x{1}: something else needs the larger one",
+                       family.gram.getSize(), family.gram.flip().getSize());
   }
 }
 

@@ -143,6 +143,7 @@ def OrientProductsPass : Pass<"kaon-orient-products", "::mlir::func::FuncOp"> {
     such polynomials in any expression made of products, sums, differences and
     scalings of one Gram matrix - a user's own iteration as well as an expanded
     `kaon.newton_schulz` - and rewrites them where all uses of the larger form can go.
+    Remarks of category `kaon-orient-products` say what became smaller, and what did not.
     A `kaon.transpose` of an operand counts as the product's own transposition.
 
     Example (`X` is 6x4):
@@ -396,7 +397,8 @@ def FuseKernelsPass : Pass<"kaon-fuse-kernels", "::mlir::func::FuncOp"> {
     do for most matrices.
 
     Every kernel is reported as a remark of category `kaon-fuse-kernels`, and so is a
-    materialized matrix that is chosen or not in another way, by a kernel that always runs.
+    materialized matrix that is chosen or not in another way, by a kernel that always runs,
+    and an argument that is copied for products or views.
 
     Example:
 
@@ -431,7 +433,7 @@ def FuseProductEpiloguePass : Pass<"kaon-fuse-product-epilogue", "::mlir::Module
     the product is neither stored nor read again. The product must have no other use
     and not be symmetric, and nothing may read the old parameter afterwards, because the
     new one is written over it. Every epilogue is reported as a remark of category
-    `kaon-fuse-product-epilogue`.
+    `kaon-fuse-product-epilogue`, and so is what stands in the way of one.
 
     Example:
 
@@ -511,12 +513,12 @@ def PlanMemoryPass : Pass<"kaon-plan-memory", "::mlir::ModuleOp"> {
     Gives every result of an update a place (`kaon.buffers`) and every update the
     size of its workspace (`kaon.workspace`). The new parameter and the new states
     are written in place over the old ones where nothing reads an old value
-    afterwards, else to the workspace and copied at the end. Values whose lives do
-    not meet share memory; a kernel, or a product with an addend, may overwrite an
-    operand of its result's shape that nobody reads later. A kernel whose result is one
-    of its operands as long as a single number says so overwrites that one, if it may;
-    if not, a remark of category `kaon-plan-memory` says that the kernel moves it. Offsets
-    are multiples of 64 bytes.
+    afterwards, else to the workspace and copied at the end, which a remark of category
+    `kaon-plan-memory` says. Values whose lives do not meet share memory; a kernel, or a
+    product with an addend, may overwrite an operand of its result's shape that nobody
+    reads later. A kernel whose result is one of its operands as long as a single number
+    says so overwrites that one, if it may; if not, a remark says that the kernel moves
+    it. Offsets are multiples of 64 bytes.
 
     For CUDA offsets are multiples of 256 bytes, and rows of 16-bit matrices start at
     multiples of 16 bytes. What a 16-bit product reads or stores lies in the

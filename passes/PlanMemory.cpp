@@ -46,6 +46,7 @@ private:
   };
 
   Value insertCopy(Value value);
+  void reportCopy(Value value, BlockArgument argument, StringRef reason);
   void copyWhatIsNotComputed();
   void placeResults();
   bool canReplaceInPlace(Value value, BlockArgument argument);
@@ -77,6 +78,15 @@ Value Planner::insertCopy(Value value) {
   return outliner.outline(cast<KernelOp>(copy.getDefiningOp())).getResult(0);
 }
 
+void Planner::reportCopy(Value value, BlockArgument argument,
+                         StringRef reason) {
+  remark::missed(value.getLoc(), remark::RemarkOpts::name("Copy")
+                                     .category("kaon-plan-memory")
+                                     .function(update.getName()))
+      << remark::add("new value of argument #{0} is copied: {1}",
+                     argument.getArgNumber(), reason);
+}
+
 /// Whether a product in half precision stores or reads a value, for which its
 /// rows must be aligned: the caller's need not be.
 static bool needsAlignedRows(Value value) {
@@ -103,6 +113,9 @@ void Planner::copyWhatIsNotComputed() {
         llvm::is_contained(terminator->getOperands().take_front(index), value);
     if (isRepeated || isa<BlockArgument>(value) ||
         isView(value.getDefiningOp()) || needsAlignedRows(value)) {
+      if (needsAlignedRows(value)) {
+        reportCopy(value, target.argument, "products need aligned rows");
+      }
       returned.set(insertCopy(value));
     }
   }
@@ -134,12 +147,8 @@ void Planner::placeResults() {
       continue;
     }
     if (!canReplaceInPlace(returned.get(), target.argument)) {
-      remark::missed(returned.get().getLoc(), remark::RemarkOpts::name("Copy")
-                                                  .category("kaon-plan-memory")
-                                                  .function(update.getName()))
-          << remark::add("new value of argument #{0} is copied: its old value "
-                         "is read later",
-                         target.argument.getArgNumber());
+      reportCopy(returned.get(), target.argument,
+                 "its old value is read later");
       returned.set(insertCopy(returned.get()));
     }
     inPlace[returned.get()] = target.buffer;

@@ -215,10 +215,10 @@ def test_iterations_of_users(update: Any, shape: tuple[int, int]) -> None:
 
 
 def check_random(
-    update: RandomUpdate, shape: tuple[int, int], seed: int, target: driver.Target | None, unit: float
+    update: RandomUpdate, shape: tuple[int, int], seed: int, target: driver.Target | None, promised: float, unit: float
 ) -> None:
-    """Compare steps with gradients and momenta of all sizes with the interpreter's. ``unit``: the error of a rounding.
-    A result may have eight times what errors of that size make of it."""
+    """Compare steps with gradients and momenta of all sizes with the interpreter's. ``promised``: the relative error of
+    an iteration by itself; ``unit``: that of a rounding, of which results may have eight times what they amplify."""
     note(update.source)
     compiled = update.compile()
     oracle = Oracle(compiled, shape)
@@ -230,19 +230,19 @@ def check_random(
     for before, after in zip(matrices, stepped(compiled, matrices, target), strict=True):
         exact, factors = oracle.step(before), oracle.amplification(before)
         for index, (found, wanted, factor) in enumerate(zip((after[0], *after[2:]), exact, factors, strict=True)):
-            assert relative(found, wanted) <= 8 * max(factor, 1.0) * unit, f"result {index}"
+            assert relative(found, wanted) <= max(promised, 8 * factor * unit), f"result {index}"
 
 
 @settings(max_examples=25, **OPTIONS)
 @given(update=normalized_updates(), shape=SHAPES, seed=st.integers(0, 2**32 - 1))
 def test_random_updates_of_any_size_on_the_cpu(update: RandomUpdate, shape: tuple[int, int], seed: int) -> None:
-    check_random(update, shape, seed, CpuTarget(2), 2.0**-24)
+    check_random(update, shape, seed, CpuTarget(2), 1e-5, 2.0**-24)
 
 
 @settings(max_examples=2, **OPTIONS)
 @given(update=normalized_updates(), shape=SHAPES, seed=st.integers(0, 2**32 - 1))
 def test_random_updates_of_any_size(update: RandomUpdate, shape: tuple[int, int], seed: int) -> None:
-    check_random(update, shape, seed, None, 2.0**-9)
+    check_random(update, shape, seed, None, 0.03, 2.0**-9)
 
 
 def unfolded_target() -> CudaTarget:

@@ -31,6 +31,7 @@ func.func @direct(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %g: tenso
 // A product copies whole pieces of rows, which need not be aligned in the
 // caller's matrices: those are copied once.
 
+// REMARK: remark: {{.*}}Missed{{.*}}Function=argument {{.*}}argument #1 is copied: products read rows that are aligned
 // CHECK-LABEL: func.func @argument
 // CHECK-SAME: %{{[a-z0-9]+}}: tensor<4x4xbf16>
 // CHECK-SAME: %[[G:[a-z0-9]+]]: tensor<4x4xbf16>

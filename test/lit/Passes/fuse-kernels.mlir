@@ -1,4 +1,6 @@
 // RUN: kaon-opt %s -split-input-file -kaon-fuse-kernels | FileCheck %s
+// RUN: kaon-opt %s -split-input-file -kaon-fuse-kernels -remarks-filter=kaon-fuse-kernels -remark-format=emitRemark -o /dev/null 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=REMARK --implicit-check-not=Missed
 
 // Everything over one shape is one kernel; a value that a kernel stores and uses
 // is computed once. Numbers other than 0, 1 and -1 are scalars.
@@ -212,6 +214,7 @@ func.func @hidden_columns(%w: tensor<4x6xf32> {kaon.role = #kaon.role<param>}, %
 
 // The caller's gradient may have gaps: a view needs a copy of it. One column is
 // summed as a row.
+// REMARK: remark: {{.*}}Missed{{.*}}Function=view_of_gradient {{.*}}argument #1 is copied: its transpose is a view of memory without gaps
 // CHECK-LABEL: func.func @view_of_gradient
 // CHECK-SAME: %{{.*}}: tensor<4x1xf32> {{.*}}, %[[G:.*]]: tensor<4x1xf32>
 // CHECK: %[[C:.*]] = kaon.kernel elementwise ins(%[[G]] : tensor<4x1xf32>)

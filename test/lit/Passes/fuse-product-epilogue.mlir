@@ -1,4 +1,6 @@
 // RUN: kaon-opt %s --kaon-fuse-product-epilogue --split-input-file | FileCheck %s
+// RUN: kaon-opt %s --kaon-fuse-product-epilogue --split-input-file -remarks-filter=kaon-fuse-product-epilogue -remark-format=emitRemark -o /dev/null 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=REMARK --implicit-check-not=Missed
 
 // A product that only the new parameter needs gets the kernel as its epilogue.
 // The product comes first in the kernel's function, whatever it was.
@@ -92,6 +94,7 @@ func.func @row(%w: tensor<1x4xf32> {kaon.role = #kaon.role<param>}, %g: tensor<1
 
 // Half of a symmetric product is mirrored, which a parameter is not.
 
+// REMARK: remark: {{.*}}Missed{{.*}}Function=symmetric {{.*}}a product is stored before it changes the parameter: it is symmetric, which a parameter is not
 // CHECK-LABEL: func.func @symmetric
 // CHECK-NOT: epilogue
 // CHECK: return
@@ -114,6 +117,7 @@ func.func @symmetric(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: te
 
 // The product is needed as such, too.
 
+// REMARK: remark: {{.*}}Missed{{.*}}Function=used_twice {{.*}}others read it or the new parameter
 // CHECK-LABEL: func.func @used_twice
 // CHECK-NOT: epilogue
 // CHECK: return
@@ -143,6 +147,7 @@ func.func @used_twice(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g: t
 // The kernel reads more than the product and the parameter, or computes more
 // than the new parameter.
 
+// REMARK: remark: {{.*}}Missed{{.*}}Function=other_operand {{.*}}its kernel reads or computes something else, too
 // CHECK-LABEL: func.func @other_operand
 // CHECK-NOT: epilogue
 // CHECK: return
@@ -161,6 +166,7 @@ func.func @other_operand(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g
   return %w1 : tensor<4x4xf32>
 }
 
+// REMARK: remark: {{.*}}Missed{{.*}}Function=other_result {{.*}}its kernel reads or computes something else, too
 // CHECK-LABEL: func.func @other_result
 // CHECK-NOT: epilogue
 // CHECK: return
@@ -184,6 +190,7 @@ func.func @other_result(%w: tensor<4x4xf32> {kaon.role = #kaon.role<param>}, %g:
 
 // The old parameter is read afterwards: the new one cannot lie over it.
 
+// REMARK: remark: {{.*}}Missed{{.*}}Function=read_later {{.*}}others read the old parameter later
 // CHECK-LABEL: func.func @read_later
 // CHECK-NOT: epilogue
 // CHECK: return

@@ -1,4 +1,6 @@
 // RUN: kaon-opt %s -split-input-file -kaon-orient-products | FileCheck %s
+// RUN: kaon-opt %s -split-input-file -kaon-orient-products -remarks-filter=kaon-orient-products -remark-format=emitRemark -o /dev/null 2>&1 \
+// RUN:   | FileCheck %s --check-prefix=REMARK --implicit-check-not=Missed
 
 // CHECK-LABEL: func.func @tall
 // CHECK-SAME: %[[X:.*]]: tensor<6x4xf32>
@@ -92,6 +94,7 @@ func.func @good(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {
 // -----
 
 // The Gram matrix itself is asked for.
+// REMARK: remark: {{.*}}Missed{{.*}}Function=escapes {{.*}}products with a Gram matrix of 6x6 do not use one of 4x4: something else needs the larger one
 // CHECK-LABEL: func.func @escapes
 // CHECK: kaon.matmul %[[X:.*]], %[[X]] transpose_b : {{.*}} -> tensor<6x6xf32>
 // CHECK-NEXT: kaon.matmul %{{.*}}, %[[X]] : (tensor<6x6xf32>
