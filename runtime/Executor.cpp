@@ -124,7 +124,7 @@ void Executor::preparePhases() {
     makeSchedule(i);
   }
   registers.resize(mostRegisters);
-  launchCounts =
+  matrixCounts =
       std::make_unique<std::atomic<int64_t>[]>(stepPlan.kernels.size());
 }
 
@@ -422,7 +422,7 @@ Result<int64_t> Executor::runStep(const KaonStep &arguments) {
       {index, schedule, arguments.buffers,
        std::span<const double>(launchScalars).first(schedule.numScalars)}));
   for (const ScheduledLaunch &scheduled : schedule.launches) {
-    launchCounts[scheduled.kernel].fetch_add(
+    matrixCounts[scheduled.kernel].fetch_add(
         static_cast<int64_t>(scheduled.numMatrices), std::memory_order_relaxed);
   }
   return int64_t(0);

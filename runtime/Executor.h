@@ -46,10 +46,9 @@ public:
   /// Where kernels run.
   const Backend &device() const { return *backend; }
 
-  /// How many matrices kernel number `kernel` of the plan was launched on so
-  /// far.
-  int64_t launchCount(size_t kernel) const {
-    return launchCounts[kernel].load(std::memory_order_relaxed);
+  /// How many matrices kernel number `kernel` of the plan ran on so far.
+  int64_t matrixCount(size_t kernel) const {
+    return matrixCounts[kernel].load(std::memory_order_relaxed);
   }
 
 private:
@@ -126,7 +125,7 @@ private:
   std::vector<double> launchScalars;
   std::vector<BoundGradient> gradients;
 
-  std::unique_ptr<std::atomic<int64_t>[]> launchCounts;
+  std::unique_ptr<std::atomic<int64_t>[]> matrixCounts;
 };
 
 } // namespace kaon::runtime

@@ -18,7 +18,8 @@ namespace {
 struct Written {
   const Operand *operand;
   std::string path;
-  size_t launch;
+  size_t index;         // of the launch
+  const Launch *launch; // that wrote it
   bool isRead = false;
 };
 
@@ -30,7 +31,10 @@ public:
   Status run(const Sequence &sequence);
 
 private:
-  Status read(const std::string &operandPath, const Operand &operand);
+  Status read(const std::string &operandPath, const Launch &launch,
+              size_t index);
+  Status checkPacked(const std::string &operandPath, const Launch &launch,
+                     size_t index, const Written &written) const;
   Status write(size_t index, const Launch &launch);
   Status checkWritten(const std::string &operandPath, const Launch &launch,
                       size_t result) const;
@@ -90,7 +94,32 @@ static bool mayOverwrite(Schedule schedule, const Launch &launch,
                          .addend);
 }
 
-Status Workspace::read(const std::string &operandPath, const Operand &operand) {
+/// A product on the CPU adds up what was packed, from the first to the last:
+/// how much that is, the padding of slivers hides.
+Status Workspace::checkPacked(const std::string &operandPath,
+                              const Launch &launch, size_t index,
+                              const Written &written) const {
+  bool isPacked = plan.target == Target::Cpu && index < 2 &&
+                  plan.kernels[launch.kernel].schedule == Schedule::Matmul;
+  if (!isPacked) {
+    return Status::success();
+  }
+  std::vector<int64_t> wanted = {launch.sizes[index], launch.sizes[2]};
+  const Launch &pack = *written.launch;
+  if (plan.kernels[pack.kernel].schedule == Schedule::Pack &&
+      pack.sizes == wanted) {
+    return Status::success();
+  }
+  return Status::failure(operandPath, ": expects slivers of ", wanted[0],
+                         " vectors of length ", wanted[1],
+                         ", but got those of launch ", written.index, " ('",
+                         plan.kernels[pack.kernel].name, "') with sizes ",
+                         pack.sizes[0], "x", pack.sizes[1]);
+}
+
+Status Workspace::read(const std::string &operandPath, const Launch &launch,
+                       size_t index) {
+  const Operand &operand = launch.operands[index];
   if (operand.kind != BufferKind::Workspace) {
     return Status::success();
   }
@@ -108,11 +137,11 @@ Status Workspace::read(const std::string &operandPath, const Operand &operand) {
       !isTurned(*found->operand, operand)) {
     return Status::failure(operandPath, ": expects the ",
                            describe(*found->operand), " that launch ",
-                           found->launch, " wrote there, but got the ",
+                           found->index, " wrote there, but got the ",
                            describe(operand));
   }
   found->isRead = true;
-  return Status::success();
+  return checkPacked(operandPath, launch, index, *found);
 }
 
 /// Checks that a result lies over nothing that the launch needs otherwise.
@@ -168,7 +197,7 @@ Status Workspace::write(size_t index, const Launch &launch) {
     std::erase_if(memory, [&](const Written &old) {
       return meet(*old.operand, operand);
     });
-    results.push_back({&operand, std::move(operandPath), index});
+    results.push_back({&operand, std::move(operandPath), index, &launch});
   }
   std::move(results.begin(), results.end(), std::back_inserter(memory));
   return Status::success();
@@ -179,8 +208,8 @@ Status Workspace::run(const Sequence &sequence) {
     const Launch &launch = sequence.launches[i];
     for (int32_t j = 0; j < launch.numInputs; ++j) {
       KAON_RETURN_IF_ERROR(
-          read(concat(path, ".launches[", i, "].operands[", j, "]"),
-               launch.operands[j]));
+          read(concat(path, ".launches[", i, "].operands[", j, "]"), launch,
+               static_cast<size_t>(j)));
     }
     KAON_RETURN_IF_ERROR(write(i, launch));
   }

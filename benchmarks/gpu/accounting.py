@@ -32,7 +32,7 @@ def verdicts(loaded: Loaded, steps: int) -> list[dict[str, Any]]:
     planned = planned_matrices(json.loads(plan.to_json()), range(1, steps + 1))
     launches = sum(plan.costs[step % plan.period]["launches"] for step in range(1, steps + 1))
     without_graph = {step % plan.period for step in range(1, steps + 1)} if loaded.workload.layout == "mixed" else ()
-    found = loaded.launches()
+    found = loaded.matrix_counts()
     return [
         _verdict("graphs launched", executor.graph_launches, steps - len(without_graph)),
         _verdict("kernels launched", executor.kernel_launches, launches),

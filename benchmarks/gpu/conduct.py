@@ -59,7 +59,7 @@ def skips_what_is_not_finite(directory: Path, workload: Workload, device: Device
     loaded = load(directory, workload, device)
     renew_gradients(loaded, 1)
     loaded.optimizer.step()
-    before, stepped = loaded.bits(), sum(loaded.launches().values())
+    before, stepped = loaded.bits(), sum(loaded.matrix_counts().values())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it says which gradient was not finite
         for index, parameter in enumerate(loaded.parameters):
@@ -70,7 +70,7 @@ def skips_what_is_not_finite(directory: Path, workload: Workload, device: Device
             elements[place] = BAD[index // 3 % 3]
             loaded.optimizer.step()
             elements[place] = good
-    skipped, stepped = loaded.optimizer.nonfinite_steps, sum(loaded.launches().values()) - stepped
+    skipped, stepped = loaded.optimizer.nonfinite_steps, sum(loaded.matrix_counts().values()) - stepped
     unchanged = same_bits(loaded.bits(), before)
     renew_gradients(loaded, 2)
     loaded.optimizer.step()

@@ -194,7 +194,7 @@ def check(directory: Path, workload: Workload, device: Device) -> Checked:
         {"workload": workload.name, "what": "gaps stay as they were", "passed": _intact_gaps(loaded)},
         {"workload": workload.name, "what": "bits of a second run", "passed": _repeated(directory, loaded, device)},
     ]
-    return Checked(results, memory, launches, loaded.launches())
+    return Checked(results, memory, launches, loaded.matrix_counts())
 
 
 def run(directory: Path, device: Device, tiny: bool, progress: Progress, save: Save) -> dict[str, Any]:

@@ -58,9 +58,9 @@ class Loaded:
         tensors whose addresses the kernel has are there as long as the call can be made."""
         self.optimizer._programs[0].compiled.executor.repeat(0, index, times, stream)
 
-    def launches(self) -> dict[str, int]:
-        """On how many matrices each kernel was launched so far."""
-        return dict(self.program.executor.launch_counts())
+    def matrix_counts(self) -> dict[str, int]:
+        """On how many matrices each kernel ran so far."""
+        return dict(self.program.executor.matrix_counts)
 
 
 def packed(directory: Path, workloads: Iterable[Workload]) -> list[Workload]:

@@ -327,8 +327,8 @@ class Executor:
     @property
     def plan(self) -> StepPlan: ...
     @property
-    def launches(self) -> dict[str, int]:
-        """For each kernel, how many matrices it was launched on so far."""
+    def matrix_counts(self) -> dict[str, int]:
+        """For each kernel, how many matrices it ran on so far."""
 
     @property
     def workspace_bytes(self) -> int: ...
@@ -405,8 +405,9 @@ class CudaExecutor:
 
     @property
     def plan(self) -> StepPlan: ...
-    def launch_counts(self) -> dict[str, int]:
-        """For each kernel, how many matrices it was launched on so far."""
+    @property
+    def matrix_counts(self) -> dict[str, int]:
+        """For each kernel, how many matrices it ran on so far."""
 
     @property
     def kernel_launches(self) -> int:

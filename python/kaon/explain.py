@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kaon import driver, knobs
 from kaon.cache import open_cache
 from kaon.cuda_target import CudaTarget
-from kaon.target import finite_checks, launch_counts, product_dtypes, rounds
+from kaon.target import finite_checks, launch_counts, product_dtypes
 
 if TYPE_CHECKING:
     from kaon.compiler.update import Update
@@ -179,12 +179,12 @@ def _kernel_texts(section: str, target: driver.Target, text: str, lowered: drive
 def describe_plan(plan: Mapping[str, Any]) -> Iterator[str]:
     """Lines that list the launches of each distinct phase of a plan (as JSON) with their work.
 
-    A phase's line has the launches of the device in one step; on a GPU, those of a bucket may be shared with others.
+    A phase's line has the launches of one step: each covers as many matrices as are in flight at once, on a GPU also
+    those of several buckets.
     """
     for name, check in finite_checks(plan).items():
         yield (
-            f"{name}: {_launches(check.launches)}, {quantity(check.bytes, 'B')} read before every step, "
-            'unless nonfinite="propagate"'
+            f'{name}: {_launches(1)}, {quantity(check.bytes, "B")} read before every step, unless nonfinite="propagate"'
         )
     period = len(plan["phases"])
     described: dict[str, int] = {}
@@ -194,7 +194,7 @@ def describe_plan(plan: Mapping[str, Any]) -> Iterator[str]:
         if same != residue:
             yield f"{when}: as {same}"
             continue
-        yield f"{when}: {_launches(sum(rounds(group) * len(group['launches']) for group in groups))}"
+        yield f"{when}: {_launches(sum(count for group in groups for _, count in launch_counts(plan, group)))}"
         for group in groups:
             yield from _describe_group(plan, group)
 

@@ -45,18 +45,14 @@ def buckets(phase: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
         yield from group["buckets"]
 
 
-def rounds(group: Mapping[str, Any]) -> int:
-    """How often a step makes each launch of a group of buckets (of a plan as JSON), if all gradients are there."""
-    return max(-(-len(bucket["members"]) // bucket["concurrent"]) for bucket in group["buckets"])
-
-
 def launch_counts(plan: Mapping[str, Any], group: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
-    """The number of the kernel of each launch of a group of buckets, and how often a step makes the launch if all
-    gradients are there: on the CPU once for each matrix, on a GPU once for all that run together."""
+    """The number of the kernel of each launch of a group of buckets (of a plan as JSON), and how often a step makes the
+    launch if all gradients are there: once for each round of as many matrices as are in flight at once. This is how
+    ``StepPlan.costs`` counts."""
+    rounds = max(-(-len(bucket["members"]) // bucket["concurrent"]) for bucket in group["buckets"])
     for parts in group["launches"]:
         first = group["buckets"][parts[0]["bucket"]]
-        kernel = plan["sequences"][first["sequence"]]["launches"][parts[0]["launch"]]["kernel"]
-        yield kernel, len(first["members"]) if plan["target"] == "cpu" else rounds(group)
+        yield plan["sequences"][first["sequence"]]["launches"][parts[0]["launch"]]["kernel"], rounds
 
 
 def product_dtypes(plan: Mapping[str, Any]) -> tuple[str, ...]:
@@ -204,11 +200,9 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class FiniteCheck:
-    """What looking for gradients of one type that are not finite takes at every step: on the CPU a launch for each
-    matrix, on a GPU one for all."""
+    """What looking for gradients of one type that are not finite takes at every step, in one launch for all."""
 
     matrices: int
-    launches: int
     bytes: int
 
 
@@ -218,11 +212,7 @@ def finite_checks(plan: Mapping[str, Any]) -> dict[str, FiniteCheck]:
     for matrix in plan["parameters"]:
         kind = matrix["gradType"]
         sizes.setdefault(f"check_finite_{kind}", []).append(matrix["rows"] * matrix["cols"] * ELEMENT_BYTES[kind])
-    together = plan["target"] == "cuda"
-    return {
-        name: FiniteCheck(len(taken), 1 if together else len(taken), sum(taken))
-        for name, taken in sorted(sizes.items())
-    }
+    return {name: FiniteCheck(len(taken), sum(taken)) for name, taken in sorted(sizes.items())}
 
 
 def lower(text: str, target: Target, files: StageFiles | None = None) -> Lowered:

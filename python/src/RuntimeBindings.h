@@ -66,8 +66,8 @@ private:
   KaonStep arguments;
 };
 
-/// For each kernel by name, how many matrices it was launched on.
-pybind11::dict getLaunches(const runtime::Executor &executor);
+/// For each kernel by name, how many matrices it ran on.
+pybind11::dict getMatrixCounts(const runtime::Executor &executor);
 
 /// An executor on the host. Copies the table.
 std::unique_ptr<runtime::Executor>

@@ -218,11 +218,11 @@ void bindCudaRuntime(py::module_ &m) {
           },
           py::return_value_policy::reference_internal,
           "The plan that is replayed.")
-      .def(
-          "launch_counts",
-          [](const CudaExecutor &self) { return getLaunches(*self); },
-          "For each kernel, how many matrices it was launched on since the "
-          "executor was made.")
+      .def_property_readonly(
+          "matrix_counts",
+          [](const CudaExecutor &self) { return getMatrixCounts(*self); },
+          "For each kernel, how many matrices it ran on since the executor "
+          "was made.")
       .def_property_readonly(
           "kernel_launches", askBackend(&CudaBackend::numKernelLaunches),
           "How many times a kernel of the plan was launched, alone or in a "

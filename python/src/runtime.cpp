@@ -125,13 +125,13 @@ static int64_t stepWith(Executor &executor, int64_t count,
   return unwrap(executor.step(arguments.step()));
 }
 
-py::dict getLaunches(const Executor &executor) {
-  py::dict launches;
+py::dict getMatrixCounts(const Executor &executor) {
+  py::dict counts;
   const std::vector<KernelPlan> &kernels = executor.plan().kernels;
   for (size_t i = 0; i < kernels.size(); ++i) {
-    launches[py::str(kernels[i].name)] = executor.launchCount(i);
+    counts[py::str(kernels[i].name)] = executor.matrixCount(i);
   }
-  return launches;
+  return counts;
 }
 
 static void setPoolThreads(int threads) {
@@ -207,9 +207,9 @@ void bindRuntime(py::module_ &m) {
            "As step, on the addresses and scalars of StepInputs.")
       .def_property_readonly("plan", &Executor::plan,
                              "The plan that is replayed.")
-      .def_property_readonly("launches", &getLaunches,
-                             "For each kernel, how many matrices it was "
-                             "launched on since the executor was made.")
+      .def_property_readonly("matrix_counts", &getMatrixCounts,
+                             "For each kernel, how many matrices it ran on "
+                             "since the executor was made.")
       .def_property_readonly(
           "workspace_bytes",
           [](const Executor &self) { return self.plan().workspaceBytes; },

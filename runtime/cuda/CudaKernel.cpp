@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <optional>
 
 using namespace kaon::runtime;
 using namespace kaon::runtime::cuda;
@@ -49,6 +51,8 @@ Result<CudaKernel> CudaKernel::load(std::shared_ptr<CudaDriver> driver,
   kernel.kernelName = name;
   if (Cubin::isElf(image->second)) {
     KAON_RETURN_IF_ERROR(kernel.checkCubin(info, image->second, use));
+  } else {
+    KAON_RETURN_IF_ERROR(kernel.checkPtx(image->second, use));
   }
   KAON_RETURN_IF_ERROR(kernel.loadImage(image->second));
   KAON_RETURN_IF_ERROR(kernel.allow(info, use));
@@ -82,14 +86,46 @@ Status CudaKernel::checkCubin(const DeviceInfo &info,
                            describe(use.parameters), ", but its code has ",
                            describe(found->parameters));
   }
-  // Code is made for just one size of blocks: with fewer threads, or more, it
-  // would leave out elements or visit some twice.
-  if (found->maxThreads != 0 && found->maxThreads != use.threads) {
-    return Status::failure("kernel '", kernelName,
-                           "': expects code for blocks of ", use.threads,
-                           " threads, but its code is for ", found->maxThreads);
+  return checkThreads(found->maxThreads, use);
+}
+
+/// Code is made for just one size of blocks: with fewer threads, or more, it
+/// would leave out elements or visit some twice.
+Status CudaKernel::checkThreads(int64_t threads, const KernelUse &use) const {
+  if (threads == use.threads) {
+    return Status::success();
   }
-  return Status::success();
+  return Status::failure(
+      "kernel '", kernelName, "': expects code for blocks of ", use.threads,
+      " threads, but its code ",
+      threads ? concat("is for ", threads) : "does not say for how many");
+}
+
+/// The threads of a block of the entry `name` in the text of PTX: 0 if it does
+/// not say, none if there is no such entry, which the driver will tell.
+static std::optional<int64_t> findPtxThreads(std::string_view text,
+                                             std::string_view name) {
+  size_t entry = text.find(concat(".entry ", name, "("));
+  if (entry == std::string_view::npos) {
+    return std::nullopt;
+  }
+  constexpr std::string_view directive = ".maxntid ";
+  std::string_view head = text.substr(entry, text.find('{', entry) - entry);
+  size_t found = head.find(directive);
+  int64_t threads = 0;
+  if (found != std::string_view::npos) {
+    const char *begin = head.data() + found + directive.size();
+    std::from_chars(begin, head.data() + head.size(), threads);
+  }
+  return threads;
+}
+
+Status CudaKernel::checkPtx(std::span<const std::byte> image,
+                            const KernelUse &use) const {
+  std::string_view text(reinterpret_cast<const char *>(image.data()),
+                        image.size());
+  std::optional<int64_t> threads = findPtxThreads(text, kernelName);
+  return threads ? checkThreads(*threads, use) : Status::success();
 }
 
 Status CudaKernel::loadImage(std::span<const std::byte> image) {

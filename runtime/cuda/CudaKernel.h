@@ -53,6 +53,8 @@ private:
   Status loadImage(std::span<const std::byte> image);
   Status checkCubin(const DeviceInfo &info, std::span<const std::byte> image,
                     const KernelUse &use) const;
+  Status checkPtx(std::span<const std::byte> image, const KernelUse &use) const;
+  Status checkThreads(int64_t threads, const KernelUse &use) const;
   Status allow(const DeviceInfo &info, const KernelUse &use);
 
   void swap(CudaKernel &other) noexcept {

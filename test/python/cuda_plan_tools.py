@@ -134,7 +134,7 @@ class Replay:
             self.store(operand, result)
 
     def multiply(self, launch: dict[str, Any], kernel: dict[str, Any], scalars: list[float]) -> None:
-        """The kernel is ``matmul_bf16[_transposed_lhs][_transposed_rhs][_symmetric][_add][_<hash of the epilogue>]``."""
+        """Its name is ``matmul_bf16[_transposed_lhs][_transposed_rhs][_symmetric][_add][_<hash of the epilogue>]``."""
         name = kernel["name"]
         *operands, result = launch["operands"]
         a, b, *extras = [self.load(operand) for operand in operands]

@@ -217,7 +217,7 @@ def test_the_main_loop_of_sm_90a_has_the_bits_of_the_other(dtype: torch.dtype, h
             optimizer = make(params)
             results.append(train(lambda _, made=optimizer: made, params, 3))
             (program,) = compiled_programs(optimizer)
-            launched.append({name for name, count in program.executor.launch_counts().items() if count})
+            launched.append({name for name, count in program.executor.matrix_counts.items() if count})
             plans.append(str(optimizer.plan(show=False)))
     assert_bitwise(*results)
     products = [{name for name in names if name.startswith("matmul_")} for names in launched]
@@ -516,7 +516,7 @@ def test_launches_are_those_that_the_plan_predicts() -> None:
     assert launched == 2 * predicted
     assert sum(kernel.launches for kernel in plan.kernels) == pytest.approx(predicted / 3)
     # The executor counts matrices: every kernel of the plan ran on each matrix it is for.
-    counts = program.executor.launch_counts()
+    counts = program.executor.matrix_counts
     assert set(counts) == {kernel.name for kernel in plan.kernels} and all(counts.values())
 
 

@@ -15,7 +15,9 @@ import nvrtc_tools
 import pytest
 from cuda_plans import Model, images, momentum_plan, periodic_plan
 from kaon import _C
-from kaon.target import rounds
+from kaon.explain import describe_plan
+from kaon.optim.plan import kernel_costs
+from kaon.target import launch_counts
 
 pytestmark = [
     pytest.mark.skipif(fake_cuda.unavailable() is not None, reason=str(fake_cuda.unavailable())),
@@ -61,7 +63,7 @@ def test_updates_parameters_and_states(driver: _C.CudaDriver, graphs: bool, padd
         expected.momentum_step(count, 0.25, 0.5)
     executor.synchronize()
     assert model.contents() == expected.contents()
-    assert executor.launch_counts() == {"momentum": 12} and executor.is_fake
+    assert executor.matrix_counts == {"momentum": 12} and executor.is_fake
 
 
 @pytest.mark.parametrize("graphs", [False, True])
@@ -74,16 +76,30 @@ def test_phases_and_workspace(driver: _C.CudaDriver, graphs: bool) -> None:
         expected.descent_step(0.25)
     executor.synchronize()
     assert model.contents() == expected.contents()
-    assert executor.launch_counts() == {"transpose_f32": 24, "descent": 20}
+    assert executor.matrix_counts == {"transpose_f32": 24, "descent": 20}
 
 
 @pytest.mark.parametrize(("concurrent", "lock_step"), [(1, False), (2, False), (8, True)])
-def test_reports_count_launches_as_the_plan_does(concurrent: int, lock_step: bool) -> None:
+def test_launches_are_counted_alike(driver: _C.CudaDriver, concurrent: int, lock_step: bool) -> None:
     # With one matrix in flight, two of one shape take two rounds.
     plan = periodic_plan(SHAPES, concurrent, lock_step)
-    phases = json.loads(plan.to_json())["phases"]
-    counts = [sum(rounds(group) * len(group["launches"]) for group in phase) for phase in phases]
-    assert counts == [cost["launches"] for cost in plan.costs]
+    content = json.loads(plan.to_json())
+    wanted = [cost["launches"] for cost in plan.costs]
+    per_phase = [
+        [count for group in phase for _, count in launch_counts(content, group)] for phase in content["phases"]
+    ]
+    assert [sum(counts) for counts in per_phase] == wanted
+    assert sum(kernel.launches for kernel in kernel_costs(content)) == sum(wanted) / 2
+    lines = list(describe_plan(content))
+    for residue, count in enumerate(wanted):
+        launches = f"{count} launch{'es' if count > 1 else ''}"
+        assert f"steps with step mod 2 = {residue}: {launches}" in lines
+    executor, model = _C.CudaExecutor(plan, images(), driver), Model(plan)
+    for step in (1, 2):
+        before = executor.kernel_launches
+        executor.step(step, model.flat(), [[0.25]])
+        executor.synchronize()
+        assert executor.kernel_launches - before == len(executor.kernels(step % 2)) == wanted[step % 2]
 
 
 def test_a_group_shares_its_launches(fake: fake_cuda.Fake, driver: _C.CudaDriver) -> None:
@@ -100,7 +116,7 @@ def test_a_group_shares_its_launches(fake: fake_cuda.Fake, driver: _C.CudaDriver
             expected.descent_step(0.25)
             assert fake.calls("cuLaunchKernel") == predicted[count % 2]
         # The executor counts matrices, however many one launch covers.
-        assert executor.launch_counts() == {"transpose_f32": 16, "descent": 16}
+        assert executor.matrix_counts == {"transpose_f32": 16, "descent": 16}
         assert model.contents() == expected.contents()
 
 
@@ -301,7 +317,7 @@ def test_gradients_that_are_not_finite(fake: fake_cuda.Fake, driver: _C.CudaDriv
     before = model.contents()
     assert executor.step(1, model.flat(), [[0.25, 0.5]]) == 2
     executor.synchronize()
-    assert model.contents() == before and executor.launch_counts() == {"momentum": 0}
+    assert model.contents() == before and executor.matrix_counts == {"momentum": 0}
     # One that has no turn is not looked at, and numbers that were found are forgotten.
     assert executor.step(1, model.flat(skipped=[0, 2]), [[0.25, 0.5]]) == 0
     assert executor.step(2, model.flat(skipped=[2]), [[0.25, 0.5]]) == 1
@@ -496,6 +512,9 @@ def test_images_that_do_not_fit(driver: _C.CudaDriver) -> None:
     )
     few_parameters = nvrtc_tools.compile_text(few.replace(" {  const", " { const"), "sm_90a").cubin
     few_threads = nvrtc_tools.compile_text(cuda_plans.TEXTS["momentum"].replace("(256, 2)", "(128, 2)"), "sm_90a").cubin
+    unbounded = cuda_plans.TEXTS["momentum"].replace("KAON_KERNEL(256, 2)", 'extern "C" __global__ void')
+    no_threads = nvrtc_tools.compile_text(unbounded, "sm_90a").cubin
+    few_in_ptx = images("compute_80")["momentum"].replace(b".maxntid 256", b".maxntid 128")
     cubin = images()["momentum"]
     for image, message in (
         (None, "expects code for the kernel 'momentum', but there is none; given: 'check_finite_f32', 'descent', "),
@@ -510,6 +529,8 @@ def test_images_that_do_not_fit(driver: _C.CudaDriver) -> None:
             "8 bytes at 0, 8 bytes at 8$",
         ),
         (few_threads, "expects code for blocks of 256 threads, but its code is for 128"),
+        (no_threads, "expects code for blocks of 256 threads, but its code does not say for how many"),
+        (few_in_ptx, "expects code for blocks of 256 threads, but its code is for 128"),
         (cubin[:100], "kernel 'momentum': cubin: expects a table of section names, but the file is cut off or damaged"),
         (cubin[:4], "kernel 'momentum': cubin: expects a 64-bit ELF header, but the file is cut off or damaged"),
         (

@@ -62,7 +62,6 @@ def workload(name: str) -> workloads.Workload:
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     """The processor in place of a device: for the script's own arithmetic, no imitated driver is needed."""
-    monkeypatch.setattr(packages.Loaded, "launches", lambda self: dict(self.program.executor.launches))
     monkeypatch.setattr(correctness.accounting, "verdicts", lambda loaded, steps: [])  # a processor has no graphs
     yield Device(torch.device("cpu"), True)
 

@@ -58,6 +58,14 @@ def edit(directory: Path, change: Edit) -> Path:
     return directory
 
 
+def replace_plan(directory: Path, plan: dict[str, Any]) -> None:
+    """Write another plan, and say so in the manifest."""
+    content = json.dumps(plan).encode()
+    (directory / "plan.json").write_bytes(content)
+    listed = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    edit(directory, lambda manifest: manifest["files"].update({"plan.json": listed}))
+
+
 def refusal(action: Callable[[], object]) -> str:
     with pytest.raises(PackageError) as error:
         action()
@@ -200,13 +208,20 @@ def test_another_schema(own: Path) -> None:
 
 def test_another_version_of_the_plan(own: Path) -> None:
     plan = json.loads((own / "plan.json").read_text())
-    content = json.dumps(plan | {"version": plan["version"] - 1}).encode()
-    (own / "plan.json").write_bytes(content)
-    listed = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    edit(own, lambda manifest: manifest["files"].update({"plan.json": listed}))
+    replace_plan(own, plan | {"version": plan["version"] - 1})
     message = refusal(lambda: kaon.load(own))
     wish = f"plan.json: version: expects {plan['version']}, but got {plan['version'] - 1}; compile it again"
     assert f"package {own}: {wish}" in message
+
+
+def test_a_plan_of_other_kernels(own: Path) -> None:
+    # One tile is a triangle as well as a grid, so that nothing else in the plan tells.
+    plan = json.loads((own / "plan.json").read_text())
+    index, product = next((i, k) for i, k in enumerate(plan["kernels"]) if k["schedule"] == "matmul" and k["symmetric"])
+    product["symmetric"] = False
+    replace_plan(own, plan)
+    wish = f"plan.json: kernels[{index}].symmetric: expects true of the kernel '{product['name']}', but got false"
+    assert f"package {own}: {wish}; compile it again" in refusal(lambda: kaon.load(own))
 
 
 def test_another_architecture(package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_b11_newton_schulz_runs_for_every_matrix_on_refreshes_only() -> None:
     memory, scalars = Memory(program), scalar_values(program)
 
     def products() -> int:
-        return sum(count for name, count in program.executor.launches.items() if name.startswith("matmul"))
+        return sum(count for name, count in program.executor.matrix_counts.items() if name.startswith("matmul"))
 
     refreshes = []
     for step in range(1, 10):

@@ -88,7 +88,7 @@ TEST_F(ExecutorTest, UpdatesParametersAndStates) {
     }
     EXPECT_EQ(model.memory, expected.memory) << "step " << count;
   }
-  EXPECT_EQ(executor->launchCount(0), 18);
+  EXPECT_EQ(executor->matrixCount(0), 18);
 }
 
 TEST_F(ExecutorTest, KeepsToTheMatrixWhenRowsAreApart) {
@@ -140,9 +140,9 @@ TEST_F(ExecutorTest, ReplaysThePhaseOfTheStep) {
   }
   // Two transpositions on each of two refreshes, one launch of the others per
   // step.
-  EXPECT_EQ(executor->launchCount(0), 2 * 2 * 5);
-  EXPECT_EQ(executor->launchCount(1), 2 * 5);
-  EXPECT_EQ(executor->launchCount(2), 2 * 5);
+  EXPECT_EQ(executor->matrixCount(0), 2 * 2 * 5);
+  EXPECT_EQ(executor->matrixCount(1), 2 * 5);
+  EXPECT_EQ(executor->matrixCount(2), 2 * 5);
 }
 
 TEST_F(ExecutorTest, SkipsMatricesWithoutGradient) {

@@ -843,6 +843,13 @@ TEST(StepPlanTest, HoldsPacksAndProductsOnTheCpuToTheirTiles) {
   EXPECT_EQ(message([](StepPlan &plan) { plan.kernels[2].tiles[0] = 8; }),
             "sequences[0].launches[2].operands[0]: expects a shape that goes "
             "with the schedule matmul and sizes 40x40x40, but got 3x640");
+  // Slivers are padded to multiples of four, but must have been packed so.
+  EXPECT_EQ(message([](StepPlan &plan) {
+              plan.sequences[0].launches[2].sizes[2] = 39;
+            }),
+            "sequences[0].launches[2].operands[0]: expects slivers of 40 "
+            "vectors of length 39, but got those of launch 0 ('pack_lhs') with "
+            "sizes 40x40");
   EXPECT_EQ(message([](StepPlan &plan) { plan.kernels[2].tiles[2] = 64; }),
             "sequences[0].launches[2].items: expects 1 for the schedule matmul "
             "and sizes 40x40 of a symmetric product, but got 3");

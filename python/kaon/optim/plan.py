@@ -51,7 +51,7 @@ class PlanRow:
 @dataclass(frozen=True)
 class PlanKernel:
     """One kernel: its name, as in dumps, its schedule, the number of matrices it works on, and the means per step of
-    its launches (on the CPU counted per matrix; one launch on a GPU covers many), FLOPs and bytes."""
+    its launches (each covers as many matrices as are in flight at once), FLOPs and bytes."""
 
     name: str
     schedule: str
@@ -104,7 +104,7 @@ class Plan:
             if step_plan is not None:
                 data = json.loads(step_plan.to_json())
                 costs = _matrix_costs(data)
-                for kernel in _kernel_costs(data):
+                for kernel in kernel_costs(data):
                     kernels[kernel.name] = _joined(kernels.get(kernel.name), kernel)
                 for check in _finite_checks(data) if check_finite else ():
                     checks[check.name] = _joined(checks.get(check.name), check)
@@ -270,7 +270,7 @@ def _matrix_costs(plan: dict[str, Any]) -> list[_MatrixCost]:
     ]
 
 
-def _kernel_costs(plan: dict[str, Any]) -> list[PlanKernel]:
+def kernel_costs(plan: dict[str, Any]) -> list[PlanKernel]:
     """Every kernel of a step plan, with means per step over its phases."""
     count = len(plan["kernels"])
     members: list[set[int]] = [set() for _ in range(count)]
@@ -300,7 +300,7 @@ def _kernel_costs(plan: dict[str, Any]) -> list[PlanKernel]:
 
 def _finite_checks(plan: dict[str, Any]) -> list[PlanKernel]:
     return [
-        PlanKernel(name, "elementwise", check.matrices, check.launches, 0.0, check.bytes)
+        PlanKernel(name, "elementwise", check.matrices, 1.0, 0.0, check.bytes)
         for name, check in finite_checks(plan).items()
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -56,6 +57,30 @@ def _difference(matrices: Sequence[MatrixSpec], wanted: Sequence[MatrixSpec]) ->
             lines.append(f"{spec}{options}: compiled for {have[key]}, this model has {want[key]}")
     more = f"; and {len(lines) - _SHOWN} more kinds" if len(lines) > _SHOWN else ""
     return "; ".join(lines[:_SHOWN]) + more
+
+
+def check_names(plan_json: str) -> None:
+    """Refuse a plan whose kernels are not what their names say: the compiler's names tell of a product whether it is
+    symmetric and how its matrices lie, and of a kernel over rows on a GPU for how many threads it was made.
+
+    Raises:
+        MismatchError: names the field, and what the name says.
+    """
+    plan = json.loads(plan_json)
+    on_gpu = plan["target"] == "cuda"
+    for index, kernel in enumerate(plan["kernels"]):
+        name, words = kernel["name"], kernel["name"].split("_")
+        told: dict[str, object] = {}
+        if kernel["schedule"] == "matmul":
+            told["symmetric"] = "symmetric" in words
+            told["transposeA"] = on_gpu and "transposed_lhs" in name
+            told["transposeB"] = on_gpu and "transposed_rhs" in name
+        if on_gpu and kernel["schedule"] == "rows":
+            told["threads"] = next((int(word[1:]) for word in words if re.fullmatch(r"t\d+", word)), None)
+        for field, wanted in told.items():
+            if kernel[field] != wanted:
+                found, wish = json.dumps(kernel[field]), json.dumps(wanted)
+                raise MismatchError(f"kernels[{index}].{field}: expects {wish} of the kernel {name!r}, but got {found}")
 
 
 def arrange(plan_json: str, order: Sequence[int], entries: Sequence[MatrixEntry]) -> str:

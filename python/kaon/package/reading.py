@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kaon.package.errors import PackageError
 from kaon.package.machine import choose_gpu, cpu_levels
 from kaon.package.manifest import CPU, Manifest
-from kaon.package.plans import MismatchError, arrange, match, spec_of
+from kaon.package.plans import MismatchError, arrange, check_names, match, spec_of
 
 if TYPE_CHECKING:
     from kaon.cuda import Placement
@@ -156,11 +156,14 @@ class Package:
                     raise PackageError(self.directory, f"{MANIFEST} lists no file {name}")
 
     def _check_plan(self) -> None:
-        """Refuse a plan of another version of its schema, which changes more often than that of the package."""
+        """Refuse a plan of another version of its schema, which changes more often than that of the package, and one
+        whose kernels are not those of the package."""
         from kaon.extension import runtime_extension
 
+        plan = self.read(PLAN).decode()
         try:
-            runtime_extension().StepPlan.from_json(self.read(PLAN).decode())
+            runtime_extension().StepPlan.from_json(plan)
+            check_names(plan)
         except ValueError as error:
             raise PackageError(self.directory, f"{PLAN}: {error}; compile it again") from None
 
