@@ -555,7 +555,9 @@ static Status checkGrain(const std::string &path, Target target,
     case Schedule::Pack:
       return checkEqual(path, launch.grain, 1);
     case Schedule::Rows:
-      break;
+      // Far less than a chunk of single elements, for which these blocks would
+      // be too few.
+      return checkBetween(path, launch.grain, 1, cudaMaxRowGrain);
     }
   }
   return checkBetween(path, launch.grain, 1, maxElements);

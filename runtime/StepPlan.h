@@ -67,6 +67,9 @@ inline constexpr int64_t cudaTileSize = 128;
 /// Elements that one block of an elementwise kernel handles on CUDA.
 inline constexpr int64_t cudaElementwiseGrain = 8192;
 
+/// Rows of one block of a kernel over rows on CUDA, at most.
+inline constexpr int64_t cudaMaxRowGrain = 32;
+
 /// Columns of one block of a kernel over columns on CUDA.
 inline constexpr int64_t cudaColumnGrain = 32;
 

@@ -43,8 +43,9 @@ static constexpr int64_t maxKept = 4;
 
 /// Rows of one block: enough elements for each thread to be worth starting it.
 static int64_t chooseRowsOfBlock(int64_t threads, int64_t columns) {
-  constexpr int64_t elementsOfThread = 32, most = 32;
-  return std::clamp<int64_t>(threads * elementsOfThread / columns, 1, most);
+  constexpr int64_t elementsOfThread = 32;
+  return std::clamp<int64_t>(threads * elementsOfThread / columns, 1,
+                             runtime::cudaMaxRowGrain);
 }
 
 /// Reductions of all passes of a kernel.

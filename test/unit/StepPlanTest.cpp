@@ -451,7 +451,7 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
        "schedule matmul on cuda, but got 2147483648"},
       {[](StepPlan &plan) {
          plan.kernels[0].schedule = Schedule::Rows;
-         plan.sequences[0].launches[0].grain = 100;
+         plan.sequences[0].launches[0].grain = 32;
          plan.sequences[0].launches[0].sizes[1] = int64_t(1) << 31;
        },
        "sequences[0].launches[0].sizes[1]: expects at most 2147483647 for the "
@@ -477,6 +477,8 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
       {[](StepPlan &plan) { plan.kernels[2].tiles = {64}; },
        "kernels[2].tiles: expects 0 sizes of tiles for the schedule matmul, "
        "but got 1"},
+      {[](StepPlan &plan) { plan.kernels[0].schedule = Schedule::Rows; },
+       "sequences[0].launches[0].grain: expects at most 32, but got 8192"},
       {[](StepPlan &plan) { plan.kernels[0].kept = 1; },
        "kernels[0].kept: expects at most 0, but got 1"},
       {[](StepPlan &plan) {
@@ -500,7 +502,8 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
          kernel.registerGroups = 1;
          Launch &launch = plan.sequences[0].launches[0];
          launch.sizes = {300, 257};
-         launch.grain = 100;
+         launch.grain = 32;
+         launch.items = 10;
        },
        "sequences[0].launches[0].sharedBytes: expects 3584, but got 0"},
       {[](StepPlan &plan) {
@@ -527,7 +530,8 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrongForCuda) {
          plan.kernels[0].kept = 4;
          plan.kernels[0].registerGroups = 1;
          Launch &launch = plan.sequences[0].launches[0];
-         launch.grain = 100;
+         launch.grain = 32;
+         launch.items = 10;
          launch.sizes[1] = 1 << 20;
          launch.sharedBytes = (4096 << 8) + 511 * (256 << 7);
        },
