@@ -124,6 +124,25 @@ TEST(ElementwiseTest, AdamWInEveryStorage) {
   expectAdamW<f16, f16>(adamw_f16_f16);
 }
 
+TEST(ElementwiseTest, ListsThatLieAlikeAreAccessed16BytesAtATime) {
+  constexpr size_t rows = 3, columns = 5003, size = rows * columns;
+  for (size_t offset = 0; offset < 8; ++offset) {
+    AdamWMatrix<float, bf16> matrix(
+        {rows, columns, {offset, offset, offset, offset}}, 1);
+    MatrixTables<4> tables;
+    tables.add(rows, columns, matrix.places(),
+               {std::begin(adamwScalars), std::end(adamwScalars)});
+    shim::takeAccesses();
+    tables.run(adamw_f32_bf16, tables.chunkBlocks(), elementwiseThreads, 0, {});
+    // All groups but the ends: one load of the gradient, and two loads and two
+    // stores of each of the others.
+    size_t groups = (size - (8 - offset) % 8) / 8;
+    EXPECT_EQ(shim::takeAccesses(), (shim::AccessCounts{{16, 13 * groups}}))
+        << "operands start " << offset << " elements late";
+    matrix.expectStepped("elements that start late");
+  }
+}
+
 TEST(ElementwiseTest, ResultsInPlaceAndApart) {
   constexpr size_t size = 1001;
   constexpr float beta = 0.95f;

@@ -23,8 +23,12 @@
 #include "mutants/missing_row_barrier/Rows.cuh"
 #include "mutants/missing_tile_barrier/Transpose.cuh"
 #include "mutants/never_kept/Elementwise.cuh"
+#include "mutants/odd_addend/Gemm.cuh"
+#include "mutants/odd_staged_pitch/Gemm.cuh"
 #include "mutants/one_tile/Transpose.cuh"
 #include "mutants/original/Gemm.cuh"
+#include "mutants/parameters_always_aligned/Gemm.cuh"
+#include "mutants/parameters_never_aligned/Gemm.cuh"
 #include "mutants/row_of_column_too_many/Columns.cuh"
 #include "mutants/row_off_by_one/Rows.cuh"
 #include "mutants/row_too_many/Gemm.cuh"
@@ -86,6 +90,8 @@ KAON_PRODUCTS_OF(row_too_many);
 KAON_PRODUCTS_OF(shifted_mirror);
 KAON_PRODUCTS_OF(mirror_not_transposed);
 KAON_PRODUCTS_OF(addend_without_factor);
+KAON_PRODUCTS_OF(odd_staged_pitch);
+KAON_PRODUCTS_OF(odd_addend);
 
 /// What the tests of products see of a kernel.
 struct Findings {
@@ -170,6 +176,101 @@ size_t countWrongSums(ProductKernel kernel) {
 TEST(MutantTest, AddendWithoutFactor) {
   EXPECT_EQ(countWrongSums(original::withAddend), 0u);
   EXPECT_GT(countWrongSums(addend_without_factor::withAddend), 0u);
+}
+
+namespace {
+
+/// What the shim says about products with an addend; empty if they are right.
+std::string faultOfSums(ProductKernel kernel) {
+  try {
+    EXPECT_EQ(countWrongSums(kernel), 0u);
+  } catch (const shim::Fault &fault) {
+    return fault.what();
+  }
+  return {};
+}
+
+} // namespace
+
+TEST(MutantTest, OddStagedPitch) {
+  EXPECT_EQ(faultOfSums(original::withAddend), "");
+  EXPECT_NE(faultOfSums(odd_staged_pitch::withAddend)
+                .find("a store expects an address aligned to 4"),
+            std::string::npos);
+}
+
+TEST(MutantTest, OddAddend) {
+  EXPECT_NE(faultOfSums(odd_addend::withAddend)
+                .find("a load expects an address aligned to 4"),
+            std::string::npos);
+}
+
+namespace {
+
+/// A step against the product.
+struct Subtract {
+  explicit Subtract(const double *scalars)
+      : keep(device::toFloatRn(scalars[0])),
+        step(device::toFloatRn(scalars[1])) {}
+  float operator()(float w, float product) const {
+    return device::subRn(device::mulRn(keep, w), device::mulRn(step, product));
+  }
+  float keep, step;
+};
+
+#define KAON_APPLY_OF(name)                                                    \
+  template <typename Parameter>                                                \
+  void name##_apply(ProductList list, const double *scalars) {                 \
+    using namespace device_##name;                                             \
+    using Loop = TileProduct<bf16, Contiguous::depth, Contiguous::extent>;     \
+    using Epilogue = ApplyTile<bf16, Parameter, Addend::matrix, Subtract>;     \
+    runGemm<Loop, Epilogue>(list, scalars);                                    \
+  }
+
+KAON_APPLY_OF(original)
+KAON_APPLY_OF(parameters_always_aligned)
+KAON_APPLY_OF(parameters_never_aligned)
+
+/// Applies a product to a parameter with `columns` columns that starts `offset`
+/// elements off an aligned address; the accesses of several parameters.
+template <typename Parameter>
+size_t countPairs(ProductKernel kernel, int columns, size_t offset) {
+  auto products = test::makeProducts<bf16>({{40, columns, 20}},
+                                           {.tallB = true, .addend = true});
+  test::AppliedProducts<bf16, Parameter> applied(products, offset);
+  auto tables = applied.tables();
+  shim::takeAccesses();
+  test::launchProducts(productLaunch, kernel, tables, {});
+  EXPECT_EQ(applied.countWrong(), 0u);
+  shim::AccessCounts counts = shim::takeAccesses();
+  // Addends are words of 4 bytes, and every pair is loaded once.
+  size_t addends = 40 * ((columns + 1) / 2);
+  return counts[2 * sizeof(Parameter)] - (sizeof(Parameter) == 2 ? addends : 0);
+}
+
+template <typename Parameter>
+void expectAlignmentMatters(ProductKernel right, ProductKernel always,
+                            ProductKernel never) {
+  constexpr size_t loadsAndStores = 2 * 40 * 17;
+  EXPECT_EQ(countPairs<Parameter>(right, 34, 0), loadsAndStores);
+  EXPECT_EQ(countPairs<Parameter>(never, 34, 0), 0u);
+  EXPECT_EQ(countPairs<Parameter>(right, 34, 1), 0u);
+  EXPECT_THROW(countPairs<Parameter>(always, 34, 1), shim::Fault)
+      << "the parameter starts in the middle of a pair";
+  // Of every other row of an odd number of columns all pairs are aligned.
+  EXPECT_EQ(countPairs<Parameter>(right, 35, 0), loadsAndStores / 2);
+  EXPECT_THROW(countPairs<Parameter>(always, 35, 0), shim::Fault);
+}
+
+} // namespace
+
+TEST(MutantTest, ParametersAlwaysOrNeverAligned) {
+  expectAlignmentMatters<float>(original_apply<float>,
+                                parameters_always_aligned_apply<float>,
+                                parameters_never_aligned_apply<float>);
+  expectAlignmentMatters<bf16>(original_apply<bf16>,
+                               parameters_always_aligned_apply<bf16>,
+                               parameters_never_aligned_apply<bf16>);
 }
 
 //===----------------------------------------------------------------------===//

@@ -54,6 +54,18 @@ kaon_add_mutant(mirror_not_transposed FILES ${product_headers}
 kaon_add_mutant(addend_without_factor FILES ${product_headers}
   FROM "      beta = mulRn(beta, factor);\n"
   TO "")
+kaon_add_mutant(parameters_never_aligned FILES ${product_headers}
+  FROM "bool isAligned = isPairAligned(w);"
+  TO "bool isAligned = false;")
+kaon_add_mutant(parameters_always_aligned FILES ${product_headers}
+  FROM "bool isAligned = isPairAligned(w);"
+  TO "bool isAligned = true;")
+kaon_add_mutant(odd_staged_pitch FILES ${product_headers}
+  FROM "stagedPitch = tileSize + copySize;"
+  TO "stagedPitch = tileSize + copySize - 1;")
+kaon_add_mutant(odd_addend FILES ${product_headers}
+  FROM "loadAddends(row, column + j * 8)"
+  TO "loadAddends(row, column + j * 8 + 1)")
 
 # The main loop of sm_90a: waits, phases, fences, what is announced, and how shared memory is described.
 kaon_add_mutant(original_ring FILES WarpgroupProduct.cuh
@@ -129,6 +141,21 @@ kaon_add_mutant(group_across_rows FILES Elementwise.cuh
 kaon_add_mutant(never_kept FILES Elementwise.cuh
   FROM "if (function.keeps())"
   TO "if (false)")
+
+# What decides whether groups of elements are accessed 16 bytes at a time.
+set(group_headers Vector.cuh Operands.cuh Elementwise.cuh Passes.cuh Rows.cuh)
+kaon_add_mutant(groups_original FILES ${group_headers}
+  FROM "//===-- Vector.cuh"
+  TO "//===-- Vector.cuh without a fault")
+kaon_add_mutant(groups_always_aligned FILES ${group_headers}
+  FROM "return reinterpret_cast<u64>(pointer) % sizeof(Words4) == 0;"
+  TO "return true;")
+kaon_add_mutant(groups_never_aligned FILES ${group_headers}
+  FROM "return reinterpret_cast<u64>(pointer) % sizeof(Words4) == 0;"
+  TO "return false;")
+kaon_add_mutant(head_ignored FILES ${group_headers}
+  FROM "head = head < size ? head : size;"
+  TO "head = 0;")
 
 kaon_add_mutant(rows_original FILES Rows.cuh
   FROM "//===-- Rows.cuh"

@@ -153,13 +153,37 @@ TEST(ShimTest, FaultsAtDeadlocks) {
 
 TEST(ShimTest, FaultsAtMisalignedAccesses) {
   DeviceArray<float> array(16);
-  expectFault(faultOf({1, 32}, [&] { loadWords(array.data() + 1); }),
-              "a 16-byte load expects an address aligned to 16 bytes");
-  expectFault(faultOf({1, 32}, [&] { storeWords(array.data() + 2, {}); }),
-              "a 16-byte store expects an address aligned to 16 bytes");
+  char *bytes = reinterpret_cast<char *>(array.data());
+  expectFault(faultOf({1, 32}, [&] { loadWord(bytes + 2); }),
+              "a load expects an address aligned to 4 bytes");
+  expectFault(faultOf({1, 32}, [&] { storeWord(bytes + 1, 0); }),
+              "a store expects an address aligned to 4 bytes");
+  expectFault(faultOf({1, 32}, [&] { loadWords2(bytes + 4); }),
+              "a load expects an address aligned to 8 bytes");
+  expectFault(faultOf({1, 32}, [&] { storeWords2(bytes + 2, {}); }),
+              "a store expects an address aligned to 8 bytes");
+  expectFault(faultOf({1, 32}, [&] { loadWords4(bytes + 4); }),
+              "a load expects an address aligned to 16 bytes");
+  expectFault(faultOf({1, 32}, [&] { storeWords4(bytes + 8, {}); }),
+              "a store expects an address aligned to 16 bytes");
   expectFault(faultOf({1, 32, 64},
                       [&] { copyAsync(sharedMemory(), array.data() + 1, 16); }),
               "copyAsync expects an address aligned to 16 bytes");
+}
+
+TEST(ShimTest, CountsAccessesOfSeveralElements) {
+  auto array = DeviceArray<float>(16).fill([] { return 1; });
+  takeAccesses();
+  launch({2, 32, 64}, {}, [&] {
+    // Shared memory does not count.
+    storeWords4(sharedMemory(), loadWords4(array.data()));
+    if (threadIndex() == 0) {
+      storeWords2(array.data() + 2, loadWords2(array.data()));
+      storeWord(array.data() + 5, loadWord(array.data() + 4));
+    }
+  });
+  EXPECT_EQ(takeAccesses(), (AccessCounts{{4, 4}, {8, 4}, {16, 64}}));
+  EXPECT_EQ(takeAccesses(), AccessCounts());
 }
 
 TEST(ShimTest, FaultsAtAddressesOutsideOfSharedMemory) {

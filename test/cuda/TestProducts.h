@@ -245,15 +245,17 @@ template <typename T> size_t countWritten(const TestMatrix<T> &matrix) {
 }
 
 /// Parameters to which products are applied as kernels::DecoupledUpdate does.
-/// Their rows are contiguous and of any length and alignment.
+/// Their rows are contiguous and of any length; the first starts `offset`
+/// elements off an aligned address.
 template <typename T, typename Parameter> class AppliedProducts {
 public:
-  explicit AppliedProducts(const std::deque<TestProduct<T>> &products)
+  explicit AppliedProducts(const std::deque<TestProduct<T>> &products,
+                           size_t offset = 1)
       : products(products) {
     for (const TestProduct<T> &product : products) {
       Normal normal(7);
       parameters.push_back(
-          DeviceArray<Parameter>(product.shape.m * product.shape.n, 1)
+          DeviceArray<Parameter>(product.shape.m * product.shape.n, offset)
               .fill([&] { return device::narrow<Parameter>(normal()); }));
       before.push_back(parameters.back().values());
     }

@@ -75,8 +75,7 @@ private:
     if (row >= m || column >= n) {
       return 0;
     }
-    return *reinterpret_cast<const u32 *>(c + static_cast<i64>(row) * pitch +
-                                          column);
+    return loadWord(c + static_cast<i64>(row) * pitch + column);
   }
 
   /// `addendBits` holds the element of C in its lower half.
@@ -119,8 +118,7 @@ struct StoreTile {
                                                firstColumn + column, elementOf);
     });
     sums.forEachPair([&](int row, int column, float left, float right) {
-      *reinterpret_cast<u32 *>(staged + row * stagedPitch + column) =
-          packPair(narrow<T>(left).bits, narrow<T>(right).bits);
+      storePair(staged + row * stagedPitch + column, left, right);
     });
     groupBarrier<productThreads>();
     storeStaged(staged, product, firstRow, firstColumn);
@@ -155,7 +153,7 @@ private:
       }
       T *target = d + (firstRow + row) * pitch + firstColumn + column;
       if (rest >= copySize) {
-        storeWords(target, loadWords(source));
+        storeWords4(target, loadWords4(source));
       } else {
         for (int i = 0; i < rest; ++i) {
           target[i] = source[i];
@@ -178,36 +176,29 @@ struct ApplyTile {
   static constexpr bool isSymmetric = false;
   static constexpr int sharedBytes = 0;
 
-  /// Two neighbouring parameters, which are one access where they are aligned.
-  struct alignas(2 * sizeof(Parameter)) Pair {
-    Parameter values[2];
-  };
-
-  /// The first `count` of two neighbouring parameters; the others become zero.
-  KAON_DEVICE static void loadPair(const Parameter *pointer, int count,
-                                   bool isAligned, float (&values)[2]) {
+  /// The first `count` of two neighbouring parameters, which are one access
+  /// where they are aligned; the others become zero.
+  KAON_DEVICE static void load(const Parameter *pointer, int count,
+                               bool isAligned, float (&values)[2]) {
     if (isAligned && count >= 2) {
-      Pair pair = *reinterpret_cast<const Pair *>(pointer);
-      values[0] = toFloat(pair.values[0]);
-      values[1] = toFloat(pair.values[1]);
+      loadPair(pointer, values);
       return;
     }
     values[0] = count > 0 ? toFloat(pointer[0]) : 0;
     values[1] = count > 1 ? toFloat(pointer[1]) : 0;
   }
 
-  KAON_DEVICE static void storePair(Parameter *pointer, int count,
-                                    bool isAligned, const float (&values)[2]) {
-    Pair pair = {{narrow<Parameter>(values[0]), narrow<Parameter>(values[1])}};
+  KAON_DEVICE static void store(Parameter *pointer, int count, bool isAligned,
+                                const float (&values)[2]) {
     if (isAligned && count >= 2) {
-      *reinterpret_cast<Pair *>(pointer) = pair;
+      storePair(pointer, values[0], values[1]);
       return;
     }
     if (count > 0) {
-      pointer[0] = pair.values[0];
+      pointer[0] = narrow<Parameter>(values[0]);
     }
     if (count > 1) {
-      pointer[1] = pair.values[1];
+      pointer[1] = narrow<Parameter>(values[1]);
     }
   }
 
@@ -230,11 +221,11 @@ struct ApplyTile {
       }
       // All loads of a row come before its stores, so that they overlap.
       Parameter *w = parameter + row * pitch + column;
-      bool isAligned = reinterpret_cast<u64>(w) % sizeof(Pair) == 0;
+      bool isAligned = isPairAligned(w);
       float values[Sums::columnBlocks][2];
 #pragma unroll
       for (int j = 0; j < Sums::columnBlocks; ++j) {
-        loadPair(w + j * 8, n - (column + j * 8), isAligned, values[j]);
+        load(w + j * 8, n - (column + j * 8), isAligned, values[j]);
       }
       scale.template apply<Sums::columnBlocks>(row, column, elementOf);
 #pragma unroll
@@ -243,7 +234,7 @@ struct ApplyTile {
         for (int side = 0; side < 2; ++side) {
           values[j][side] = update(values[j][side], elementOf(j, side));
         }
-        storePair(w + j * 8, n - (column + j * 8), isAligned, values[j]);
+        store(w + j * 8, n - (column + j * 8), isAligned, values[j]);
       }
     });
   }

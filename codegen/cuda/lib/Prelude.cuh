@@ -33,7 +33,10 @@ struct f16 {
   u16 bits;
 };
 
-/// What one 16-byte access moves.
+/// What one access of 8 and one of 16 bytes moves.
+struct alignas(8) Words2 {
+  u32 word[2];
+};
 struct alignas(16) Words4 {
   u32 word[4];
 };

@@ -43,8 +43,10 @@ void exchange(const char *name, const uint32_t *input, int inputWords,
               uint32_t *output, int outputWords,
               void (*compute)(const WarpInput &, WarpOutput &));
 
-/// Faults unless `pointer` is aligned to 16 bytes.
-void checkAligned(const char *name, const void *pointer);
+/// Faults unless `pointer` is aligned to `bytes`.
+void checkAligned(const char *name, const void *pointer, uint32_t bytes);
+/// The same, and counts one load or store of `bytes`.
+void countAccess(const char *name, const void *pointer, uint32_t bytes);
 /// Faults unless the 16 bytes at `pointer` are shared memory, and aligned.
 void checkShared(const char *name, const void *pointer);
 
@@ -71,14 +73,34 @@ KAON_DEVICE u32 sharedAddress(const void *pointer) {
 
 template <typename T> KAON_DEVICE T *asGlobal(T *pointer) { return pointer; }
 
-KAON_DEVICE Words4 loadWords(const void *pointer) {
-  machine::checkAligned("a 16-byte load", pointer);
+KAON_DEVICE u32 loadWord(const void *pointer) {
+  machine::countAccess("a load", pointer, sizeof(u32));
+  u32 word;
+  std::memcpy(&word, pointer, sizeof word);
+  return word;
+}
+KAON_DEVICE void storeWord(void *pointer, u32 word) {
+  machine::countAccess("a store", pointer, sizeof word);
+  std::memcpy(pointer, &word, sizeof word);
+}
+KAON_DEVICE Words2 loadWords2(const void *pointer) {
+  machine::countAccess("a load", pointer, sizeof(Words2));
+  Words2 words;
+  std::memcpy(&words, pointer, sizeof words);
+  return words;
+}
+KAON_DEVICE void storeWords2(void *pointer, const Words2 &words) {
+  machine::countAccess("a store", pointer, sizeof words);
+  std::memcpy(pointer, &words, sizeof words);
+}
+KAON_DEVICE Words4 loadWords4(const void *pointer) {
+  machine::countAccess("a load", pointer, sizeof(Words4));
   Words4 words;
   std::memcpy(&words, pointer, sizeof words);
   return words;
 }
-KAON_DEVICE void storeWords(void *pointer, const Words4 &words) {
-  machine::checkAligned("a 16-byte store", pointer);
+KAON_DEVICE void storeWords4(void *pointer, const Words4 &words) {
+  machine::countAccess("a store", pointer, sizeof words);
   std::memcpy(pointer, &words, sizeof words);
 }
 
@@ -337,7 +359,7 @@ KAON_DEVICE void multiplyAdd(float (&sum)[4], const u32 (&a)[4],
 
 KAON_DEVICE void copyAsync(void *shared, const void *global, u32 validBytes) {
   machine::checkShared("copyAsync", shared);
-  machine::checkAligned("copyAsync", global);
+  machine::checkAligned("copyAsync", global, sizeof(Words4));
   machine::copyAsync(shared, global, validBytes);
 }
 

@@ -42,12 +42,25 @@ template <typename T> KAON_DEVICE T *asGlobal(T *pointer) {
   return pointer;
 }
 
-/// One access of 16 bytes to an address aligned to 16 bytes.
-KAON_DEVICE Words4 loadWords(const void *pointer) {
+/// One access of 4, 8 or 16 bytes to an address aligned to as many.
+KAON_DEVICE u32 loadWord(const void *pointer) {
+  return *static_cast<const u32 *>(pointer);
+}
+KAON_DEVICE void storeWord(void *pointer, u32 word) {
+  *static_cast<u32 *>(pointer) = word;
+}
+KAON_DEVICE Words2 loadWords2(const void *pointer) {
+  uint2 words = *static_cast<const uint2 *>(pointer);
+  return {{words.x, words.y}};
+}
+KAON_DEVICE void storeWords2(void *pointer, const Words2 &words) {
+  *static_cast<uint2 *>(pointer) = make_uint2(words.word[0], words.word[1]);
+}
+KAON_DEVICE Words4 loadWords4(const void *pointer) {
   uint4 words = *static_cast<const uint4 *>(pointer);
   return {{words.x, words.y, words.z, words.w}};
 }
-KAON_DEVICE void storeWords(void *pointer, const Words4 &words) {
+KAON_DEVICE void storeWords4(void *pointer, const Words4 &words) {
   *static_cast<uint4 *>(pointer) =
       make_uint4(words.word[0], words.word[1], words.word[2], words.word[3]);
 }

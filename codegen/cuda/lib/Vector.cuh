@@ -38,10 +38,42 @@ template <typename T> KAON_DEVICE bool isAligned(const T *pointer) {
   return reinterpret_cast<u64>(pointer) % sizeof(Words4) == 0;
 }
 
+/// Whether two elements at `pointer` are one access.
+template <typename T> KAON_DEVICE bool isPairAligned(const T *pointer) {
+  return reinterpret_cast<u64>(pointer) % (2 * sizeof(T)) == 0;
+}
+
 /// Elements from `pointer` to the next address that is aligned to 16 bytes.
 template <typename T> KAON_DEVICE int elementsToAlignment(const T *pointer) {
   return static_cast<int>(-reinterpret_cast<u64>(pointer) % sizeof(Words4) /
                           sizeof(T));
+}
+
+//===----------------------------------------------------------------------===//
+// Accesses of two elements
+//===----------------------------------------------------------------------===//
+
+/// Two neighbouring elements, aligned to the size of both.
+template <typename T>
+KAON_DEVICE void loadPair(const T *pointer, float (&values)[2]) {
+  static_assert(sizeof(T) == 2, "f32 has its own overload");
+  u32 word = loadWord(pointer);
+  values[0] = toFloat(T{static_cast<u16>(word)});
+  values[1] = toFloat(T{static_cast<u16>(word >> 16)});
+}
+KAON_DEVICE void loadPair(const float *pointer, float (&values)[2]) {
+  Words2 words = loadWords2(pointer);
+  values[0] = floatOf(words.word[0]);
+  values[1] = floatOf(words.word[1]);
+}
+
+template <typename T>
+KAON_DEVICE void storePair(T *pointer, float left, float right) {
+  static_assert(sizeof(T) == 2, "f32 has its own overload");
+  storeWord(pointer, packPair(narrow<T>(left).bits, narrow<T>(right).bits));
+}
+KAON_DEVICE void storePair(float *pointer, float left, float right) {
+  storeWords2(pointer, {{bitsOf(left), bitsOf(right)}});
 }
 
 //===----------------------------------------------------------------------===//
@@ -55,7 +87,7 @@ constexpr int accessSize = static_cast<int>(sizeof(Words4) / sizeof(T));
 template <typename T>
 KAON_DEVICE void loadAccess(const T *pointer, float *values) {
   static_assert(sizeof(T) == 2, "wider types have their own overloads");
-  Words4 words = loadWords(pointer);
+  Words4 words = loadWords4(pointer);
 #pragma unroll
   for (int i = 0; i < accessSize<T>; ++i) {
     u32 half = words.word[i / 2] >> (16 * (i % 2));
@@ -63,14 +95,14 @@ KAON_DEVICE void loadAccess(const T *pointer, float *values) {
   }
 }
 KAON_DEVICE void loadAccess(const float *pointer, float *values) {
-  Words4 words = loadWords(pointer);
+  Words4 words = loadWords4(pointer);
 #pragma unroll
   for (int i = 0; i < accessSize<float>; ++i) {
     values[i] = floatOf(words.word[i]);
   }
 }
 KAON_DEVICE void loadAccess(const double *pointer, double *values) {
-  Words4 words = loadWords(pointer);
+  Words4 words = loadWords4(pointer);
 #pragma unroll
   for (int i = 0; i < accessSize<double>; ++i) {
     u64 low = words.word[2 * i], high = words.word[2 * i + 1];
@@ -87,7 +119,7 @@ KAON_DEVICE void storeAccess(T *pointer, const float *values) {
     words.word[i] = packPair(narrow<T>(values[2 * i]).bits,
                              narrow<T>(values[2 * i + 1]).bits);
   }
-  storeWords(pointer, words);
+  storeWords4(pointer, words);
 }
 KAON_DEVICE void storeAccess(float *pointer, const float *values) {
   Words4 words;
@@ -95,7 +127,7 @@ KAON_DEVICE void storeAccess(float *pointer, const float *values) {
   for (int i = 0; i < accessSize<float>; ++i) {
     words.word[i] = bitsOf(values[i]);
   }
-  storeWords(pointer, words);
+  storeWords4(pointer, words);
 }
 KAON_DEVICE void storeAccess(double *pointer, const double *values) {
   Words4 words;
@@ -105,7 +137,7 @@ KAON_DEVICE void storeAccess(double *pointer, const double *values) {
     words.word[2 * i] = static_cast<u32>(bits);
     words.word[2 * i + 1] = static_cast<u32>(bits >> 32);
   }
-  storeWords(pointer, words);
+  storeWords4(pointer, words);
 }
 
 //===----------------------------------------------------------------------===//

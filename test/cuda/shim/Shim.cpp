@@ -15,6 +15,7 @@
 #include <new>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 using namespace kaon;
@@ -200,6 +201,7 @@ OrderingPoint launchEnd;
 /// Stacks that no thread uses.
 std::vector<Memory> freeStacks;
 void (*copyObserver)(const void *, size_t) = nullptr;
+AccessCounts accesses;
 
 std::atomic<int> raceReports = 0;
 
@@ -495,16 +497,27 @@ void machine::exchange(const char *name, const uint32_t *input, int inputWords,
   std::copy_n(warp.output[lane], outputWords, output);
 }
 
-void machine::checkAligned(const char *name, const void *pointer) {
-  if (reinterpret_cast<uintptr_t>(pointer) % accessBytes != 0) {
+void machine::checkAligned(const char *name, const void *pointer,
+                           uint32_t bytes) {
+  if (reinterpret_cast<uintptr_t>(pointer) % bytes != 0) {
     Quiet quiet;
-    fail(std::string(name) + " expects an address aligned to 16 bytes");
+    fail(std::string(name) + " expects an address aligned to " +
+         std::to_string(bytes) + " bytes");
+  }
+}
+
+void machine::countAccess(const char *name, const void *pointer,
+                          uint32_t bytes) {
+  checkAligned(name, pointer, bytes);
+  Quiet quiet;
+  if (!isOnChip(pointer)) {
+    ++accesses[bytes];
   }
 }
 
 void machine::checkShared(const char *name, const void *pointer) {
   Quiet quiet;
-  checkAligned(name, pointer);
+  checkAligned(name, pointer, accessBytes);
   // As numbers: the pointer may belong to any object.
   auto address = reinterpret_cast<uintptr_t>(pointer);
   auto begin = reinterpret_cast<uintptr_t>(block->shared.get());
@@ -572,6 +585,8 @@ void shim::observeCopy(const void *global, size_t bytes) {
     copyObserver(global, bytes);
   }
 }
+
+AccessCounts shim::takeAccesses() { return std::exchange(accesses, {}); }
 
 void shim::setCopyObserver(void (*observe)(const void *, size_t)) {
   copyObserver = observe;

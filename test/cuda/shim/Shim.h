@@ -32,6 +32,7 @@
 #include <cstdint>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -112,6 +113,14 @@ void launch(const LaunchSize &size, const Schedule &schedule,
 /// Whether an address is of the running thread's stack, of the block's shared
 /// memory, or of what warp operations exchange: memory that a GPU has on chip.
 bool isOnChip(const void *pointer);
+
+/// How many accesses there were by their bytes.
+using AccessCounts = std::map<uint32_t, size_t>;
+
+/// The accesses of several elements at a time to memory that is not on the chip
+/// since the last call: loads and stores of words, but no copies in the
+/// background.
+AccessCounts takeAccesses();
 
 /// Lets `observe` know the address and size of what copies in the background
 /// read.
