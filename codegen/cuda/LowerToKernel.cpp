@@ -9,8 +9,6 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
-#include "llvm/ADT/StringSet.h"
-
 using namespace mlir;
 
 namespace kaon::cuda {
@@ -177,7 +175,6 @@ private:
   /// What follows each pass; no method where it has no reductions.
   SmallVector<Scope, 2> reducedScopes;
   llvm::MapVector<Value, kernel::FieldOp> fields;
-  llvm::StringSet<> fieldNames;
 };
 
 } // namespace
@@ -497,7 +494,8 @@ kernel::FieldOp FusedLowering::getField(Value value) {
   kernel::FieldOp &field = fields[value];
   if (!field) {
     std::string name = chooseFieldName(value), unique = name;
-    for (unsigned i = 1; !fieldNames.insert(unique).second; ++i) {
+    // What the class declares for itself has names, too.
+    for (unsigned i = 1; SymbolTable::lookupSymbolIn(classOp, unique); ++i) {
       unique = name + std::to_string(i);
     }
     OpBuilder::InsertionGuard guard(b);

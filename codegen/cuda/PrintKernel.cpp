@@ -292,10 +292,7 @@ static std::string spellTemplateArgument(Attribute argument) {
 }
 
 static std::string spellRun(RunOp op) {
-  static constexpr StringLiteral drivers[] = {
-      "runElementwise", "runRows", "runColumns",
-      "runTranspose",   "runGemm", "runElementwiseInPlace"};
-  std::string call = drivers[static_cast<int>(op.getDriver())].str() + "<";
+  std::string call = spellDriver(op.getDriver()).str() + "<";
   llvm::interleave(
       op.getTemplateArgs(),
       [&](Attribute argument) { call += spellTemplateArgument(argument); },

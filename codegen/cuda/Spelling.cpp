@@ -378,39 +378,45 @@ static constexpr StringLiteral keywords[] = {
     "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "errno",
     "assert", "linux", "unix", "stdin", "stdout", "stderr", "main"};
 
-/// What generated text names of the device library, and its own members.
+/// What generated text names of the device library beside its drivers, and the
+/// members of classes beside methods.
 static constexpr StringLiteral libraryNames[] = {
-    "kaon",          "i64",
-    "bf16",          "f16",
-    "get",           "narrow",
-    "toFloat",       "toFloatRn",
-    "floatOf",       "doubleOf",
-    "addRn",         "subRn",
-    "mulRn",         "divRn",
-    "fmaRn",         "sqrtRn",
-    "maximum",       "minimum",
-    "absolute",      "copySign",
-    "roundDown",     "exponential",
-    "logarithm",     "power",
-    "loadScalar",    "loadOfRow",
-    "loadOfColumn",  "storeOfRow",
-    "storeOfColumn", "runElementwise",
-    "runRows",       "runColumns",
-    "runTranspose",  "runGemm",
-    "Matrix",        "Block",
-    "ProductList",   "Kept",
-    "Index",         "Element",
-    "Contributions", "Results",
-    "Operands",      "Operand",
-    "Access",        "Extent",
-    "Reductions",    "Sum",
-    "Max",           "Min",
-    "PassList",      "Pass",
-    "TileProduct",   "StoreTile",
-    "ApplyTile",     "Contiguous",
-    "Addend",        "Diagonal",
-    "pass",          "reduced",
-    "finish",        "WarpgroupProduct"};
+    "kaon",        "i64",           "bf16",
+    "f16",         "get",           "narrow",
+    "toFloat",     "toFloatRn",     "floatOf",
+    "doubleOf",    "addRn",         "subRn",
+    "mulRn",       "divRn",         "fmaRn",
+    "sqrtRn",      "maximum",       "minimum",
+    "absolute",    "copySign",      "roundDown",
+    "exponential", "logarithm",     "power",
+    "loadScalar",  "loadOfRow",     "loadOfColumn",
+    "storeOfRow",  "storeOfColumn", "Matrix",
+    "Block",       "ProductList",   "Kept",
+    "Index",       "Element",       "Contributions",
+    "Results",     "Operands",      "Operand",
+    "Access",      "Extent",        "Reductions",
+    "Sum",         "Max",           "Min",
+    "PassList",    "Pass",          "TileProduct",
+    "StoreTile",   "ApplyTile",     "Contiguous",
+    "Addend",      "Diagonal",      "WarpgroupProduct"};
+
+StringRef spellDriver(Driver driver) {
+  switch (driver) {
+  case Driver::Elementwise:
+    return "runElementwise";
+  case Driver::Rows:
+    return "runRows";
+  case Driver::Columns:
+    return "runColumns";
+  case Driver::Transpose:
+    return "runTranspose";
+  case Driver::Product:
+    return "runGemm";
+  case Driver::ElementwiseInPlace:
+    return "runElementwiseInPlace";
+  }
+  llvm_unreachable("all drivers are handled");
+}
 
 NameScope::NameScope() {
   for (StringRef name : keywords) {
@@ -418,6 +424,12 @@ NameScope::NameScope() {
   }
   for (StringRef name : libraryNames) {
     taken.insert(name);
+  }
+  for (unsigned i = 0; i <= getMaxEnumValForDriver(); ++i) {
+    taken.insert(spellDriver(static_cast<Driver>(i)));
+  }
+  for (unsigned i = 0; i <= getMaxEnumValForMethodKind(); ++i) {
+    taken.insert(stringifyEnum(static_cast<MethodKind>(i)));
   }
 }
 

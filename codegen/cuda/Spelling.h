@@ -33,6 +33,9 @@ struct TemplateSpelling {
 };
 TemplateSpelling spellAlias(mlir::Attribute value);
 
+/// The function of the device library that is a driver.
+llvm::StringRef spellDriver(kernel::Driver driver);
+
 /// Hands out names that C++, the device library and each other leave free.
 class NameScope {
 public:

@@ -6,10 +6,12 @@ been seen on a GPU.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import itertools
+import keyword
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +237,67 @@ def test_nvrtc_reads_numbers_back(kind: str) -> None:
             value = registers[store[2]] if store[2].startswith("%") else int(store[2])
             found[int(store[1] or 0) * 8 // bits] = value % (1 << bits)
     assert [found[i] for i in range(len(values))] == values
+
+
+# ---- names
+
+NAMED = {
+    "elementwise": "g * g",
+    "rows": 'g / kl.sum(g * g, along="row")',
+    "columns": 'g / kl.sum(g * g, along="column")',
+    "product": "(g @ g.T) @ g",
+}
+# Of classes around an update's code, of C++, and of its headers.
+OTHER_NAMES = ["List0", "Reductions0", "_List0", "kept", "keeps", "operator", "template", "NULL", "EOF"]
+
+
+def update_with_names(kind: str, names: Sequence[str]) -> str:
+    """Scalars of all names, used one by one."""
+    scalars = ", ".join(f"{name}: kl.scalar" for name in names)
+    statements = "".join(f"    w = w - {name} * n\n" for name in names)
+    return (
+        "import kaon\nimport kaon.language as kl\n@kaon.update\n"
+        f"def update(w: kl.param, g: kl.grad, {scalars}):\n    n = {NAMED[kind]}\n{statements}    return w\n"
+    )
+
+
+def identifiers_of(texts: Iterable[str]) -> list[str]:
+    """What could also be the name of a scalar in Python."""
+    found = {name for text in texts for name in re.findall(r"\b[A-Za-z_]\w*\b", text)}
+    taken = {"w", "g", "n", "kl", "kaon", "update", *keyword.kwlist, *dir(builtins)}
+    return sorted(name for name in found - taken if not name.startswith("__"))
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("kind", NAMED)
+def test_a_user_may_use_every_name_that_kernels_use(kind: str) -> None:
+    """Every identifier of generated kernels and of the device library's interface, and keywords of C++, as a scalar."""
+
+    def texts_with(names: Sequence[str]) -> list[str]:
+        update = RandomUpdate(update_with_names(kind, names), [], False, 1).compile()
+        return list(texts_of(schedule([Matrix(update, 48, 96)]), lines=False).values())
+
+    names = identifiers_of([*texts_with(["lr"]), *bundled_texts("periodic_frobenius", lines=False).values()])
+    for text in texts_with(sorted({*names, *OTHER_NAMES})):
+        compile_text(text, "sm_80")
+
+
+KEEPING = """
+import kaon
+import kaon.language as kl
+@kaon.update
+def update(w: kl.param, g: kl.grad, lr: kl.scalar):
+    {name} = g / kl.norm(g)
+    return w - lr * ({name} @ {name}.T) @ {name}
+"""
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("name", ["keeps", "runElementwiseInPlace", "Function", "condition"])
+def test_kernels_that_may_keep_a_matrix_leave_it_its_name(name: str) -> None:
+    module = schedule([Matrix(RandomUpdate(KEEPING.format(name=name), [], False, 1).compile(), 48, 96)])
+    (text,) = (text for kernel, text in texts_of(module, lines=False).items() if kernel.endswith("_in_place"))
+    compile_text(text, "sm_80")
 
 
 # ---- random updates
