@@ -9,6 +9,7 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ import torch
 from kaon.__main__ import main
 from kaon.optim import AdamW, Muon, PeriodicRowwiseMuon
 from kaon.optim.packaged import all_to_the_update
-from kaon.package import Package, PackageError, building, machine
-from kaon.package.manifest import Manifest
+from kaon.package import Package, PackageError, building, machine, plans
+from kaon.package.manifest import Manifest, MatrixSpec
 from package_tools import (
     SHAPES,
     Edit,
@@ -70,6 +71,30 @@ def refusal(action: Callable[[], object]) -> str:
     with pytest.raises(PackageError) as error:
         action()
     return str(error.value)
+
+
+# ---- which matrix is which
+
+SPEC = MatrixSpec("muon", 4, 6, "f32", "f32", "{}", 0)
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        {"update": "adamw"},
+        {"rows": 5},
+        {"cols": 5},
+        {"param_dtype": "bf16"},
+        {"grad_dtype": "bf16"},
+        {"constexprs": '{"steps": 4}'},
+        {"phase": 1},
+    ],
+)
+def test_a_matrix_is_found_by_all_that_its_kernels_depend_on(difference: dict[str, Any]) -> None:
+    other = replace(SPEC, **difference)
+    assert plans.match([SPEC, other, SPEC], [other, SPEC, SPEC]) == [1, 0, 2]
+    with pytest.raises(plans.MismatchError, match="compiled for 2, this model has 1"):
+        plans.match([SPEC, SPEC], [SPEC, other])
 
 
 # ---- that it computes the same
@@ -451,6 +476,8 @@ def test_progress_is_shown(tmp_path: Path) -> None:
         (("sm_86", "sm_80"), "sm_89", "sm_86"),
         (("sm_86",), "sm_80", None),
         (("compute_90",), "sm_80", None),
+        (("compute_90a",), "sm_90a", "compute_90a"),
+        (("compute_90a",), "sm_100a", None),
         (("sm_100a",), "sm_103a", None),
         (("nonsense",), "sm_80", None),
     ],

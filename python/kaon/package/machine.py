@@ -40,8 +40,8 @@ def cpu_levels(information: Path = _CPU_INFORMATION) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class GpuArchitecture:
-    """`sm_90`: machine code for compute capability 9.0 and later ones of its generation; `sm_90a`: for 9.0 alone;
-    `compute_80`: PTX, which the driver compiles for any capability from 8.0 on."""
+    """`sm_90`: machine code for compute capability 9.0 and later ones of its generation; `compute_80`: PTX, which the
+    driver compiles for any capability from 8.0 on. With an `a` both are for that capability alone."""
 
     kind: str
     major: int
@@ -57,9 +57,9 @@ class GpuArchitecture:
     def runs_on(self, device: GpuArchitecture) -> bool:
         """Whether code for this runs on a device of that architecture."""
         here, there = (self.major, self.minor), (device.major, device.minor)
-        if self.kind == "compute":
-            return here <= there
-        return here == there if self.exact else self.major == device.major and self.minor <= device.minor
+        if self.exact:
+            return here == there
+        return here <= there and (self.kind == "compute" or self.major == device.major)
 
 
 def choose_gpu(architectures: Iterable[str], device: str) -> str | None:
