@@ -36,7 +36,7 @@ def _main_loop(arch: str) -> str:
     """The main loop that was asked for, which `arch` must have."""
     wanted = knobs.cuda.main_loop
     if wanted == "wgmma" and arch != "sm_90a":
-        raise ValueError(f"KAON_MAIN_LOOP=wgmma expects the architecture sm_90a, but got {arch}")
+        raise knobs.KnobError(f"KAON_MAIN_LOOP=wgmma expects the architecture sm_90a, but got {arch}")
     return wanted
 
 
@@ -66,7 +66,7 @@ class CudaTarget:
         """The target for an architecture without a device at hand; the least shared memory where it is not known.
 
         Raises:
-            ValueError: ``KAON_MAIN_LOOP`` asks for what the architecture does not have; so does :meth:`of_device`.
+            KnobError: ``KAON_MAIN_LOOP`` asks for what the architecture does not have; so does :meth:`of_device`.
         """
         shared_bytes = SHARED_BYTES.get(arch, min(SHARED_BYTES.values()))
         return CudaTarget(arch, shared_bytes, half, main_loop=_main_loop(arch))

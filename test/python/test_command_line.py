@@ -217,6 +217,14 @@ def test_explain_refuses_what_is_no_gpu(capsys: pytest.CaptureFixture[str], argu
     assert capsys.readouterr() == ("", f"kaon: {message}\n")
 
 
+def test_a_main_loop_that_the_gpu_lacks_takes_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    knobs.cuda.main_loop = "wgmma"
+    for command in (["explain"], ["compile", "-o", str(tmp_path / "package")]):
+        assert main([*command, "kaon.optim.updates:muon", "--shape", "8x8", "--arch", "sm_80"]) == 1
+        message = "kaon: KAON_MAIN_LOOP=wgmma expects the architecture sm_90a, but got sm_80\n"
+        assert capsys.readouterr().err == message
+
+
 def test_what_the_compiler_refuses_takes_one_message(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

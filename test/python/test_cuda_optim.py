@@ -246,7 +246,9 @@ def test_only_sm_90a_has_the_main_loop_of_warpgroups() -> None:
         knobs.cuda.main_loop = "wgmma"
         params = parameters([(24, 40)])
         set_gradients(params, 0)
-        with pytest.raises(ValueError, match="KAON_MAIN_LOOP=wgmma expects the architecture sm_90a, but got sm_80"):
+        with pytest.raises(
+            knobs.KnobError, match="KAON_MAIN_LOOP=wgmma expects the architecture sm_90a, but got sm_80"
+        ):
             Muon(params).step()
 
 

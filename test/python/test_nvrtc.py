@@ -281,8 +281,12 @@ def test_keys_differ_in_everything_that_decides_an_image() -> None:
         ("text", "sm_80", HEADERS, (13, 1)),
     ]
     keys = [nvrtc.kernel_key(*key) for key in [base, *others]]  # type: ignore[arg-type]
-    assert len(set(keys)) == len(keys)
     assert nvrtc.kernel_key(*base) == keys[0]  # type: ignore[arg-type]
+    for name, value in {"OPTIONS": (*nvrtc.OPTIONS, "--fmad=false"), "build_id": lambda: "another build"}.items():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(nvrtc, name, value)
+            keys.append(nvrtc.kernel_key(*base))  # type: ignore[arg-type]
+    assert len(set(keys)) == len(keys)
 
 
 def test_loading_from_many_threads_opens_one_library(bare: Path, tmp_path: Path) -> None:
