@@ -13,6 +13,11 @@ include(AddMLIR)
 include_directories(SYSTEM ${LLVM_INCLUDE_DIRS} ${MLIR_INCLUDE_DIRS} "${PROJECT_BINARY_DIR}")
 add_definitions(${LLVM_DEFINITIONS})
 
+# What programs of a build with AddressSanitizer link beside LLVM.
+if(KAON_SANITIZE)
+  add_library(KaonSanitizerOptions OBJECT "${PROJECT_SOURCE_DIR}/cmake/SanitizerOptions.cpp")
+endif()
+
 # A static library of the compiler half: hidden symbols, LLVM's dialect of C++ (no exceptions), one precompiled header of MLIR for all.
 # usage: kaon_add_compiler_library(KaonPasses A.cpp B.cpp DEPENDS KaonPassesIncGen LINK KaonDialect)
 function(kaon_add_compiler_library name)

@@ -11,6 +11,9 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
 #include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/Support/MathExtras.h"
+
+#include <limits>
 
 using namespace mlir;
 using namespace kaon;
@@ -236,11 +239,15 @@ private:
   };
 
   Place getPlace(BufferAttr buffer, Value value) const {
-    int64_t offset = buffer.getOffset(), size = 1;
+    int64_t offset = buffer.getOffset(), size = 1, end;
     if (buffer.getKind() == BufferKind::Workspace) {
       size = layout.getBytes(cast<RankedTensorType>(value.getType()));
     }
-    return {buffer.getKind(), offset, offset + size};
+    // An end that no number says is beyond every workspace.
+    if (llvm::AddOverflow(offset, size, end)) {
+      end = std::numeric_limits<int64_t>::max();
+    }
+    return {buffer.getKind(), offset, end};
   }
 
   const Entry *find(Value value) const {

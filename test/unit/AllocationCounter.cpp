@@ -29,9 +29,10 @@ int64_t kaon::runtime::test::numAllocations() { return allocations.load(); }
 #ifdef KAON_HAS_SANITIZER
 
 // Tests ask for more memory than there is, and fork while they have threads.
+// Poison: see cmake/SanitizerOptions.cpp.
 extern "C" {
 __attribute__((visibility("default"))) const char *__asan_default_options() {
-  return "allocator_may_return_null=1";
+  return "allocator_may_return_null=1:allow_user_poisoning=0";
 }
 __attribute__((visibility("default"))) const char *__tsan_default_options() {
   return "allocator_may_return_null=1:die_after_fork=0";
