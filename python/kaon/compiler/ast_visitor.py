@@ -11,6 +11,7 @@ import difflib
 import enum
 import inspect
 import numbers
+import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -64,6 +65,8 @@ _COMPARE = {
 _CONSTANT_FUNCTIONS: tuple[Any, ...] = (len, int, float, bool, round, range, sum, enumerate, zip, reversed)
 _MAX_ITERATIONS = 10_000
 # Libraries whose functions work on arrays in memory, which symbolic values are not.
+_REDUCTION_BY_NAME = re.compile(r"(row|col|column)(s|wise)?_(?P<kind>sum|mean|max|min|norm|dot)")
+"""How other libraries call reductions along a dimension, which is an argument here."""
 _ARRAY_LIBRARIES = ("numpy", "torch", "scipy", "jax", "cupy")
 _INSTEAD = {
     "print": "use kl.static_print, which prints while compiling",
@@ -451,10 +454,8 @@ class AstVisitor:
         try:
             value = getattr(module, name)
         except AttributeError:
-            public = [item for item in dir(module) if not item.startswith("_")]
-            close = difflib.get_close_matches(name, public, n=1)
             raise UpdateNameError(
-                f"module `{module.__name__}` has no `{name}`", hint=f"did you mean `{close[0]}`?" if close else None
+                f"module `{module.__name__}` has no `{name}`", hint=_hint_for_missing(module, name)
             ) from None
         return self.capture(f"`{module.__name__}.{name}`", value)
 
@@ -846,6 +847,17 @@ def _instead_on(function: Any, name: str, value: Value) -> str | None:
 def _type_name(value: Any) -> str:
     kind = type(value)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+def _hint_for_missing(module: types.ModuleType, name: str) -> str | None:
+    """What to write where a module lacks `name`, if that can be told."""
+    reduction = _REDUCTION_BY_NAME.fullmatch(name)
+    if reduction is not None and hasattr(module, reduction["kind"]):
+        along = "row" if name.startswith("row") else "column"
+        return f'write `{reduction["kind"]}(x, along="{along}")`'
+    public = [item for item in dir(module) if not item.startswith("_")]
+    close = difflib.get_close_matches(name, public, n=1)
+    return f"did you mean `{close[0]}`?" if close else None
 
 
 def _list(names: Sequence[str]) -> str:
