@@ -20,6 +20,7 @@ from kaon.stages import StageFiles, without_locations
 if TYPE_CHECKING:
     from kaon import _C
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 SIMPLIFY_PIPELINE = "kaon-simplify-pipeline"
@@ -324,10 +325,14 @@ def compile_missing(
     """
     missing = [kernel for kernel in kernels if not load(kernel)]
     statistics.kernels_loaded += len(kernels) - len(missing)
-    if not missing:
-        return
-    workers = min(len(missing), knobs.compilation.threads or knobs.available_cores())
-    with ThreadPoolExecutor(workers, thread_name_prefix="kaon-compile") as pool:
-        for built in pool.map(build, missing):
-            keep(built)
-            statistics.kernels_compiled += 1
+    for built in side_by_side(build, missing):
+        keep(built)
+        statistics.kernels_compiled += 1
+
+
+def side_by_side(build: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
+    """What ``build`` makes of each item, in the order of the items; ``KAON_COMPILE_THREADS`` of them are built at the
+    same time."""
+    workers = min(len(items), knobs.compilation.threads or knobs.available_cores())
+    with ThreadPoolExecutor(max(1, workers), thread_name_prefix="kaon-compile") as pool:
+        yield from pool.map(build, items)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import linecache
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,6 +23,7 @@ import pytest
 from kaon import _C, cache, cpu_target, driver, extension, knobs, stages, target, update
 from kaon.cpu_target import KernelBinary
 from kaon.driver import MatrixEntry
+from kaon.package import building, machine
 
 Array = np.ndarray[Any, Any]
 
@@ -221,6 +224,26 @@ def test_compiling_side_by_side_changes_no_byte(cache_directory: Path) -> None:
         contents.append({path.name: path.read_bytes() for path in cache_directory.iterdir()})
         shutil.rmtree(cache_directory)
     assert contents[0] == contents[1]
+
+
+def test_compilers_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each of the first two waits until the other one runs, too: of a program, and of a package."""
+    compile_text = driver.CpuTarget.compile_text
+    both = threading.Barrier(2, timeout=30)
+    started = itertools.count()
+
+    def compile_together(*arguments: Any) -> Any:
+        if next(started) < 2:
+            both.wait()
+        return compile_text(*arguments)
+
+    monkeypatch.setattr(driver.CpuTarget, "compile_text", compile_together)
+    knobs.compilation.threads = 2
+    assert driver.compile_program(ENTRIES).statistics.kernels_compiled >= 2
+    if machine.cpu_levels():
+        started = itertools.count()
+        building.compile_update(tracked, building.Request(((5, 7),), ("host",)), tmp_path / "package")
+        assert next(started) >= 2
 
 
 def test_missing_extension(monkeypatch: pytest.MonkeyPatch) -> None:

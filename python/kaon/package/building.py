@@ -13,12 +13,10 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from kaon import knobs
 from kaon.cache import Cache, open_cache
 from kaon.compiler.errors import KaonError
 from kaon.package.errors import PackageError
@@ -26,7 +24,7 @@ from kaon.package.machine import CPU_FEATURES, GPU_EXAMPLES, HOST, GpuArchitectu
 from kaon.package.manifest import CPU, CUDA, FileSpec, Manifest, MatrixSpec, UpdateSpec
 from kaon.package.plans import spec_of
 from kaon.package.reading import MANIFEST, PLAN, kernel_file, library_file
-from kaon.target import product_dtypes, product_type
+from kaon.target import product_dtypes, product_type, side_by_side
 
 if TYPE_CHECKING:
     from kaon.compiler.update import Update
@@ -264,17 +262,15 @@ class _Progress:
         self._log.flush()
 
 
-def _side_by_side(
+def _files_of(
     build: Callable[[T], tuple[str, dict[str, bytes]]], items: Sequence[T], log: TextIO | None
 ) -> dict[str, bytes]:
-    """The files that `build` makes of each item; compilers run without Python's lock."""
+    """The files that `build` makes of each item."""
     files: dict[str, bytes] = {}
     progress = _Progress(len(items), log)
-    workers = min(len(items), knobs.compilation.threads or knobs.available_cores())
-    with ThreadPoolExecutor(max(1, workers), thread_name_prefix="kaon-compile") as pool:
-        for what, made in pool.map(build, items):
-            files.update(made)
-            progress.step(what)
+    for what, made in side_by_side(build, items):
+        files.update(made)
+        progress.step(what)
     return files
 
 
@@ -298,7 +294,7 @@ def _cuda_files(
         return f"{kernel.name} {architecture}", files
 
     texts = {f"{kernel.name}.cu": kernel.text.encode() for kernel in kernels}
-    return texts | _side_by_side(build, [(kernel, name) for name in architectures for kernel in kernels], log)
+    return texts | _files_of(build, [(kernel, name) for name in architectures for kernel in kernels], log)
 
 
 def _cpu_files(
@@ -309,7 +305,7 @@ def _cpu_files(
     def build(kernel: Kernel) -> tuple[str, dict[str, bytes]]:
         return kernel.name, {f"{kernel.name}.o": bytes(target.compile_text(kernel.text).object)}
 
-    objects = _side_by_side(build, kernels, log)
+    objects = _files_of(build, kernels, log)
     return {library_file(architecture): _link(objects, directory)}
 
 
