@@ -16,25 +16,34 @@ using namespace kaon::cuda;
 // Rows
 //===----------------------------------------------------------------------===//
 
+namespace {
+/// Threads of a block, and how many groups of which one value is kept fit into
+/// the registers of each beside what a step needs.
+struct RowClass {
+  int64_t threads, registerGroups;
+};
+} // namespace
+
+/// Launch bounds leave a thread 128 registers.
+static constexpr RowClass longRows = {512, 4};
+
+/// Fewer threads have 168 registers each and need no more for themselves: more
+/// of a row fits into them.
+static constexpr RowClass longestRows = {384, 9};
+
 /// A row is worth as many threads as keep it in few enough registers, and no
 /// more: each takes part in every reduction.
-static int64_t chooseRowThreads(int64_t columns) {
+static RowClass chooseRowClass(int64_t columns) {
   static constexpr struct {
-    int64_t columns, threads;
-  } classes[] = {{256, 32}, {2048, 128}, {8192, 256}};
-  for (const auto &[limit, threads] : classes) {
+    int64_t columns;
+    RowClass chosen;
+  } classes[] = {{256, {32, 4}}, {2048, {128, 4}}, {8192, {256, 4}}};
+  for (const auto &[limit, chosen] : classes) {
     if (columns <= limit) {
-      return threads;
+      return chosen;
     }
   }
-  return 512;
-}
-
-/// Up to 32 registers of a thread hold kept values, of the 128 that launch
-/// bounds leave it.
-static int64_t chooseRegisterGroups(int64_t kept) {
-  constexpr int64_t groups = 4;
-  return std::max<int64_t>(1, groups / std::max<int64_t>(1, kept));
+  return longRows;
 }
 
 /// Beyond as many kept values, registers and shared memory hold too little of a
@@ -67,30 +76,37 @@ void kaon::cuda::describeRows(const RowShape &shape,
       shape.kept > 0 ? static_cast<int32_t>(shape.registerGroups) : 0;
 }
 
+static RowShape makeRowShape(RowClass chosen, int64_t columns, int64_t kept,
+                             int64_t reductions) {
+  RowShape shape;
+  shape.threads = chosen.threads;
+  shape.registerGroups =
+      std::max<int64_t>(1, chosen.registerGroups / std::max<int64_t>(1, kept));
+  shape.kept = kept;
+  shape.reductions = reductions;
+  runtime::KernelPlan kernel;
+  describeRows(shape, kernel);
+  shape.sharedBytes = runtime::rowSharedBytes(kernel, columns);
+  return shape;
+}
+
 RowShape kaon::cuda::getRowShape(func::FuncOp kernel, int64_t columns,
                                  CudaTargetAttr target) {
   RowPasses passes(kernel, RowPasses::Mode::Keep);
-  RowShape shape;
-  shape.threads = chooseRowThreads(columns);
-  shape.reductions = countReductions(passes);
+  int64_t reductions = countReductions(passes);
   auto kept = static_cast<int64_t>(passes.getKept().size());
-  auto countShared = [&] {
-    runtime::KernelPlan kernel;
-    describeRows(shape, kernel);
-    return runtime::rowSharedBytes(kernel, columns);
-  };
-  shape.streaming = !passes.isKeepable() || kept > maxKept;
-  if (!shape.streaming) {
-    shape.kept = kept;
-    shape.registerGroups = chooseRegisterGroups(kept);
-    shape.sharedBytes = countShared();
-    shape.streaming = kept > 0 && shape.sharedBytes > target.getSharedBytes();
+  RowClass chosen = chooseRowClass(columns);
+  if (passes.isKeepable() && kept <= maxKept) {
+    for (RowClass candidate : {chosen, longestRows}) {
+      RowShape shape = makeRowShape(candidate, columns, kept, reductions);
+      if (kept == 0 || shape.sharedBytes <= target.getSharedBytes()) {
+        return shape;
+      }
+    }
   }
-  if (shape.streaming) {
-    shape.kept = 0;
-    shape.registerGroups = 1;
-    shape.sharedBytes = countShared();
-  }
+  chosen.registerGroups = 1;
+  RowShape shape = makeRowShape(chosen, columns, /*kept=*/0, reductions);
+  shape.streaming = true;
   return shape;
 }
 

@@ -75,11 +75,12 @@ SHAPES = [
     (640, 256),
     (7, 4000),
     (5, 9000),
-    (3, 50000),
+    (3, 66000),
+    (2, 78000),
     (2, 100000),
 ]
 
-BLOCKS = {32: 16, 128: 4, 256: 2, 512: 1}
+BLOCKS = {32: 16, 128: 4, 256: 2, 384: 1, 512: 1}
 """Threads of a block, and blocks of one multiprocessor that registers must leave room for."""
 
 POINTERS = [(0, 8), (8, 8), (16, 8)]

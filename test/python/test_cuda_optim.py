@@ -93,6 +93,16 @@ def test_row_steps_have_the_bits_of_the_cpu(dtype: torch.dtype, scale: str) -> N
     assert_bitwise(actual, expected)
 
 
+def test_long_rows_have_the_bits_of_the_cpu() -> None:
+    """Of every class: those that 128, 256 and 512 threads keep on the chip, then 384, and those that stream."""
+    make = functools.partial(PeriodicRowwiseMuon, lr=0.1, phase=2)
+    shapes = [(2, 300), (2, 2050), (2, 20001), (2, 80000), (2, 90000)]
+    expected = train(make, parameters(shapes), 2)
+    with fake_gpu():
+        actual = train(make, parameters(shapes), 2)
+    assert_bitwise(actual, expected)
+
+
 def first_direction(gradient: Tensor, form: str = "lerp", momentum: float = 0.95) -> Tensor:
     """What Muon orthogonalizes at its first step, when the momentum is zero, with the bits that it has."""
     gained = gradient.float() if form == "heavy_ball" else (1 - momentum) * gradient.float()

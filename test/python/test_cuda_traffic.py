@@ -224,8 +224,9 @@ def test_rows_that_do_not_fit_on_the_chip_are_read_again() -> None:
     """Plan and explanation say so: gradient and momentum are read by both passes."""
     for rows, cols, per_element, kernel in (
         (2, 9000, 20, "_t512"),
-        (1, 80000, 28, "_streaming"),
-        (2, 80000, 28, "_streaming"),
+        (2, 80000, 20, "_t384"),
+        (1, 90000, 28, "_streaming"),
+        (2, 90000, 28, "_streaming"),
     ):
         entries = entries_for(rowwise, [(rows, cols)])
         ((cost, launches, _),) = run(entries)
@@ -309,7 +310,7 @@ def test_a_pass_that_reads_memory_again_is_found() -> None:
     """The text of a streaming kernel where the plan counts on rows that are kept."""
     (streaming,) = (
         kernel
-        for kernel in lowered_kernels(entries_for(rowwise, [(2, 80000)]))
+        for kernel in lowered_kernels(entries_for(rowwise, [(2, 90000)]))
         if kernel.name.endswith("_t512_streaming")
     )
 

@@ -229,10 +229,11 @@ TEST(LaunchShapeTest, ChoosesThreadsByColumns) {
   struct {
     int64_t columns, threads, registerGroups, sharedBytes;
   } cases[] = {
-      {1, 32, 4, 256},        {256, 32, 4, 256},    {257, 128, 4, 256},
-      {2048, 128, 4, 256},    {2049, 256, 4, 256},  {8192, 256, 4, 256},
-      {8193, 512, 4, 256},    {16384, 512, 4, 256}, {16385, 512, 4, 16640},
-      {32768, 512, 4, 65792},
+      {1, 32, 4, 256},         {256, 32, 4, 256},       {257, 128, 4, 256},
+      {2048, 128, 4, 256},     {2049, 256, 4, 256},     {8192, 256, 4, 256},
+      {8193, 512, 4, 256},     {16384, 512, 4, 256},    {16385, 512, 4, 16640},
+      {32768, 512, 4, 65792},  {57344, 512, 4, 164096}, {57345, 384, 9, 123136},
+      {65536, 384, 9, 160000}, {67584, 384, 9, 160000},
   };
   for (const auto &[columns, threads, registerGroups, sharedBytes] : cases) {
     RowShape shape = shapeOfRows(columns, defaultSharedBytes);
@@ -245,9 +246,11 @@ TEST(LaunchShapeTest, ChoosesThreadsByColumns) {
 }
 
 TEST(LaunchShapeTest, StreamsRowsThatDoNotFit) {
-  EXPECT_FALSE(shapeOfRows(57344, defaultSharedBytes).streaming);
-  EXPECT_TRUE(shapeOfRows(57345, defaultSharedBytes).streaming);
-  EXPECT_FALSE(shapeOfRows(65536, 227 << 10).streaming);
+  EXPECT_FALSE(shapeOfRows(67584, defaultSharedBytes).streaming);
+  EXPECT_TRUE(shapeOfRows(67585, defaultSharedBytes).streaming);
+  EXPECT_EQ(shapeOfRows(73728, 227 << 10).threads, 512);
+  EXPECT_FALSE(shapeOfRows(82944, 227 << 10).streaming);
+  EXPECT_TRUE(shapeOfRows(82945, 227 << 10).streaming);
   RowShape shape = shapeOfRows(1 << 20, 227 << 10);
   EXPECT_TRUE(shape.streaming);
   EXPECT_EQ(shape.threads, 512);
@@ -464,9 +467,9 @@ TEST(LaunchShapeTest, AgreesWithTheDeviceLibraryOnRows) {
                                          shape.registerGroups, shape.kept,
                                          /*reductions=*/1))
         << columns;
-    // 512 threads that keep 8 values each in 18 groups, of which 4 are in
-    // registers, need 224 KiB.
-    EXPECT_EQ(shape.streaming, columns > 18 * 8 * 512) << columns;
+    // 384 threads that keep 8 values each in 27 groups, of which 9 are in
+    // registers, need 216 KiB.
+    EXPECT_EQ(shape.streaming, columns > 27 * 8 * 384) << columns;
   }
 }
 
