@@ -256,6 +256,15 @@ def test_products_multiply_the_type_of_their_name(arch: str) -> None:
         assert operands == ({f".f32.{half}.{half}.f32"} if is_product(name) else set()), name
 
 
+@pytest.mark.parametrize("arch", [*ARCHITECTURES, FALLBACK_ARCHITECTURE])
+def test_everything_is_rounded_to_nearest(arch: str) -> None:
+    narrowing: set[str] = set()
+    for name, image in images(arch).items():
+        assert not re.search(r"\.(rz|rm|rp|ftz)\b", image.ptx), name
+        narrowing.update(re.findall(r"\bcvt\.\S*(?:\.b?f16(?:x2)?\.f32|f32\.f64)\b", image.ptx))
+    assert narrowing == {"cvt.rn.bf16.f32", "cvt.rn.f16.f32", "cvt.rn.f32.f64"}
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_products_of_warpgroups_compile_for_sm_90a(dtype: torch.dtype) -> None:
     with knobs.scope():

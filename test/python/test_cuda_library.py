@@ -340,6 +340,13 @@ def test_elementwise_arithmetic_is_not_contracted(architecture: str) -> None:
                 assert ".rn.f" in text, name
 
 
+@pytest.mark.parametrize(("file", "architecture"), BUILDS)
+def test_everything_is_rounded_to_nearest(file: str, architecture: str) -> None:
+    for name, text in entries(file, architecture).items():
+        if name not in INEXACT:
+            assert not re.search(r"\.(rz|rm|rp|ftz)\b", text), name
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_maxima_keep_nan(architecture: str) -> None:
     text = entries("RowKernels.cuh", architecture)["shares_t32"]
