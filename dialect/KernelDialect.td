@@ -285,7 +285,7 @@ def Kernel_TileProductAttr : Kernel_Attr<"TileProduct", "tile_product"> {
 }
 
 def Kernel_StoreTileAttr : Kernel_Attr<"StoreTile", "store_tile"> {
-  let summary = "`StoreTile<T, symmetric, Addend, Diagonal>`: an epilogue that stores the product";
+  let summary = "`StoreTile<T, symmetric, Addend>`: an epilogue that stores the product";
   let parameters = (ins "::mlir::Type":$type, "bool":$symmetric, "bool":$addend);
   let assemblyFormat = "`<` struct(params) `>`";
 }

@@ -159,7 +159,6 @@ TemplateSpelling spellAlias(Attribute value) {
         append(spellType(store.getType()));
         append(std::string(store.getSymmetric() ? "true" : "false"));
         append(spellAddend(store.getAddend()));
-        append(std::string("Diagonal::none"));
       })
       .Case([&](ApplyTileAttr apply) {
         result.name = "ApplyTile";
@@ -381,24 +380,17 @@ static constexpr StringLiteral keywords[] = {
 /// What generated text names of the device library beside its drivers, and the
 /// members of classes beside methods.
 static constexpr StringLiteral libraryNames[] = {
-    "kaon",        "i64",           "bf16",
-    "f16",         "get",           "narrow",
-    "toFloat",     "toFloatRn",     "floatOf",
-    "doubleOf",    "addRn",         "subRn",
-    "mulRn",       "divRn",         "fmaRn",
-    "sqrtRn",      "maximum",       "minimum",
-    "absolute",    "copySign",      "roundDown",
-    "exponential", "logarithm",     "power",
-    "loadScalar",  "loadOfRow",     "loadOfColumn",
-    "storeOfRow",  "storeOfColumn", "Matrix",
-    "Block",       "ProductList",   "Kept",
-    "Index",       "Element",       "Contributions",
-    "Results",     "Operands",      "Operand",
-    "Access",      "Extent",        "Reductions",
-    "Sum",         "Max",           "Min",
-    "PassList",    "Pass",          "TileProduct",
-    "StoreTile",   "ApplyTile",     "Contiguous",
-    "Addend",      "Diagonal",      "WarpgroupProduct"};
+    // Namespace, types of elements and functions.
+    "kaon", "i64", "bf16", "f16", "get", "narrow", "toFloat", "toFloatRn",
+    "floatOf", "doubleOf", "addRn", "subRn", "mulRn", "divRn", "fmaRn",
+    "sqrtRn", "maximum", "minimum", "absolute", "copySign", "roundDown",
+    "exponential", "logarithm", "power", "loadScalar", "loadOfRow",
+    "loadOfColumn", "storeOfRow", "storeOfColumn",
+    // Classes.
+    "Matrix", "Block", "ProductList", "Kept", "Index", "Element",
+    "Contributions", "Results", "Operands", "Operand", "Access", "Extent",
+    "Reductions", "Sum", "Max", "Min", "PassList", "Pass", "TileProduct",
+    "StoreTile", "ApplyTile", "Contiguous", "Addend", "WarpgroupProduct"};
 
 StringRef spellDriver(Driver driver) {
   switch (driver) {

@@ -62,7 +62,7 @@ constexpr test::ProductLaunch productLaunch = {256, 48 << 10};
     static void run(ProductList list, const double *scalars) {                 \
       using namespace kaon::device_##name;                                     \
       using Loop = TileProduct<bf16, contiguous, contiguous>;                  \
-      using Epilogue = StoreTile<bf16, true, Addend::none, Diagonal::none>;    \
+      using Epilogue = StoreTile<bf16, true, Addend::none>;                    \
       static_assert(gemmSharedBytes<Loop, Epilogue> ==                         \
                     productLaunch.sharedBytes);                                \
       runGemm<Loop, Epilogue>(list, scalars);                                  \
@@ -76,7 +76,7 @@ constexpr test::ProductLaunch productLaunch = {256, 48 << 10};
     static void withAddend(ProductList list, const double *scalars) {          \
       using namespace kaon::device_##name;                                     \
       using Loop = TileProduct<bf16, Contiguous::depth, Contiguous::depth>;    \
-      using Epilogue = StoreTile<bf16, false, Addend::matrix, Diagonal::none>; \
+      using Epilogue = StoreTile<bf16, false, Addend::matrix>;                 \
       runGemm<Loop, Epilogue>(list, scalars);                                  \
     }                                                                          \
   }

@@ -50,19 +50,6 @@ TEST(ProductTest, SymmetricWithAddend) {
                    {.sameOperands = true, .symmetric = true, .addend = true});
 }
 
-TEST(ProductTest, SymmetricWithDiagonal) {
-  expectExact<f16>(byWarps, outer_symmetric_diagonal_f16, squareShapes,
-                   {.sameOperands = true, .symmetric = true, .diagonal = true});
-}
-
-TEST(ProductTest, SymmetricWithAddendAndDiagonal) {
-  expectExact<bf16>(byWarps, outer_symmetric_add_diagonal_bf16, squareShapes,
-                    {.sameOperands = true,
-                     .symmetric = true,
-                     .addend = true,
-                     .diagonal = true});
-}
-
 TEST(ProductTest, ShortWithAddend) {
   expectExact<bf16>(byWarps, short_add_bf16, unequalShapes,
                     {.tallB = true, .addend = true});

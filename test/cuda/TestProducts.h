@@ -54,7 +54,7 @@ struct Form {
   bool sameOperands = false;
   /// Only the tiles of a triangle are computed.
   bool symmetric = false;
-  bool addend = false, diagonal = false;
+  bool addend = false;
 };
 
 /// One product, its operands and its scalars. The scalars are not numbers of
@@ -81,7 +81,7 @@ template <typename T> struct TestProduct {
     alpha = 1.1 + seed % 3;
   }
 
-  static constexpr double beta = -0.3, gamma = 3.7;
+  static constexpr double beta = -0.3;
 
   T elementA(int row, int k) const {
     return form.tallA ? a.at(k, row) : a.at(row, k);
@@ -97,9 +97,6 @@ template <typename T> struct TestProduct {
     std::vector<double> values = {alpha};
     if (form.addend) {
       values.push_back(beta);
-    }
-    if (form.diagonal) {
-      values.push_back(gamma);
     }
     return values;
   }
@@ -136,8 +133,7 @@ template <typename T> struct TestProduct {
       float addendScale = static_cast<float>(beta) * factor[0];
       result = std::fma(addendScale, toFloat(c.at(row, column)), result);
     }
-    return form.diagonal && row == column ? result + static_cast<float>(gamma)
-                                          : result;
+    return result;
   }
 
   /// The same in f64, and the sum of the terms' magnitudes.
@@ -153,9 +149,6 @@ template <typename T> struct TestProduct {
     }
     if (form.addend) {
       add(beta * factor[0] * toFloat(c.at(row, column)));
-    }
-    if (form.diagonal && row == column) {
-      add(gamma);
     }
   }
 

@@ -37,8 +37,7 @@ using kaon::test::ProductKernel;
 
 namespace {
 
-using Epilogue =
-    device::StoreTile<bf16, true, device::Addend::none, device::Diagonal::none>;
+using Epilogue = device::StoreTile<bf16, true, device::Addend::none>;
 
 /// The symmetric products of a copy of the main loop, of short and of tall X.
 #define KAON_RING_OF(name)                                                     \

@@ -57,12 +57,6 @@ TEST(WarpgroupTest, SymmetricWithAddend) {
                    {.sameOperands = true, .symmetric = true, .addend = true});
 }
 
-TEST(WarpgroupTest, SymmetricWithDiagonal) {
-  expectExact<bf16>(
-      byWarpgroups, outer_symmetric_diagonal_wgmma_bf16, squareShapes,
-      {.sameOperands = true, .symmetric = true, .diagonal = true});
-}
-
 TEST(WarpgroupTest, ShortWithAddend) {
   expectExact<bf16>(byWarpgroups, short_add_wgmma_bf16, unequalShapes,
                     {.tallB = true, .addend = true});

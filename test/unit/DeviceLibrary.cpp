@@ -29,7 +29,7 @@ int64_t test::deviceProductTiles(int64_t m, int64_t n, bool symmetric) {
 }
 
 using Loop = TileProduct<bf16, Contiguous::depth, Contiguous::extent>;
-using Store = StoreTile<bf16, false, Addend::none, Diagonal::none>;
+using Store = StoreTile<bf16, false, Addend::none>;
 
 const int64_t test::deviceProductSharedBytes = gemmSharedBytes<Loop, Store>;
 const int64_t test::deviceProductThreads = productThreads;

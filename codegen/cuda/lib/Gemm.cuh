@@ -20,19 +20,16 @@
 namespace kaon::device {
 
 enum class Addend { none, matrix };
-enum class Diagonal { none, add };
 
-/// factor * (alpha * AB + beta * C) + gamma * I, each term in one rounding in
-/// this order, after alpha and beta have been multiplied by the factor.
-/// Scalars, which are rounded to f32 first: alpha, then beta if there is a C,
-/// then gamma if there is a diagonal.
-template <typename T, Addend addend, Diagonal diagonal> class ScaledSum {
+/// factor * (alpha * AB + beta * C), each term in one rounding in this order,
+/// after alpha and beta have been multiplied by the factor. Scalars, which are
+/// rounded to f32 first: alpha, then beta if there is a C.
+template <typename T, Addend addend> class ScaledSum {
 public:
-  static constexpr int numScalars =
-      1 + (addend == Addend::matrix) + (diagonal == Diagonal::add);
+  static constexpr int numScalars = 1 + (addend == Addend::matrix);
 
   KAON_DEVICE ScaledSum(const Product &product, const double *scalars)
-      : alpha(toFloatRn(scalars[0])), beta(0), gamma(0),
+      : alpha(toFloatRn(scalars[0])), beta(0),
         c(asGlobal(static_cast<const T *>(product.c))), pitch(product.pitchC),
         m(product.m), n(product.n) {
     if constexpr (addend == Addend::matrix) {
@@ -42,9 +39,6 @@ public:
       float factor = *asGlobal(product.factor);
       alpha = mulRn(alpha, factor);
       beta = mulRn(beta, factor);
-    }
-    if constexpr (diagonal == Diagonal::add) {
-      gamma = toFloatRn(scalars[numScalars - 1]);
     }
   }
 
@@ -63,8 +57,8 @@ public:
     }
 #pragma unroll
     for (int j = 0; j < columnBlocks; ++j) {
-      scale(elementOf(j, 0), addends[j], row == column + j * 8);
-      scale(elementOf(j, 1), addends[j] >> 16, row == column + j * 8 + 1);
+      scale(elementOf(j, 0), addends[j]);
+      scale(elementOf(j, 1), addends[j] >> 16);
     }
   }
 
@@ -79,17 +73,14 @@ private:
   }
 
   /// `addendBits` holds the element of C in its lower half.
-  KAON_DEVICE void scale(float &sum, u32 addendBits, bool isDiagonal) const {
+  KAON_DEVICE void scale(float &sum, u32 addendBits) const {
     sum = mulRn(alpha, sum);
     if constexpr (addend == Addend::matrix) {
       sum = fmaRn(beta, toFloat(T{static_cast<u16>(addendBits)}), sum);
     }
-    if constexpr (diagonal == Diagonal::add) {
-      sum = isDiagonal ? addRn(sum, gamma) : sum;
-    }
   }
 
-  float alpha, beta, gamma;
+  float alpha, beta;
   const T *c;
   i64 pitch;
   int m, n;
@@ -97,8 +88,7 @@ private:
 
 /// Stores the tile through shared memory, in rows of 16-byte accesses. D is
 /// stored like A: aligned to 16 bytes, with a pitch that is a multiple of 8.
-template <typename T, bool symmetric, Addend addend, Diagonal diagonal>
-struct StoreTile {
+template <typename T, bool symmetric, Addend addend> struct StoreTile {
   static constexpr bool isSymmetric = symmetric;
 
   /// Elements of a staged row; the padding keeps both ways of writing it free
@@ -111,7 +101,7 @@ struct StoreTile {
   KAON_DEVICE static void run(Sums &sums, const Product &product, Tile tile,
                               const double *scalars, char *shared) {
     int firstRow = tile.row * tileSize, firstColumn = tile.column * tileSize;
-    ScaledSum<T, addend, diagonal> scale(product, scalars);
+    ScaledSum<T, addend> scale(product, scalars);
     T *staged = reinterpret_cast<T *>(shared);
     sums.forEachRow([&](int row, int column, auto elementOf) {
       scale.template apply<Sums::columnBlocks>(firstRow + row,
@@ -205,7 +195,7 @@ struct ApplyTile {
   template <typename Sums>
   KAON_DEVICE static void run(Sums &sums, const Product &product, Tile tile,
                               const double *scalars, char *) {
-    using Scale = ScaledSum<T, addend, Diagonal::none>;
+    using Scale = ScaledSum<T, addend>;
     Scale scale(product, scalars);
     Update update(scalars + Scale::numScalars);
     // Read once: stores to the parameter might change the table, as far as the

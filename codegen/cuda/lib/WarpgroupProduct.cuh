@@ -8,11 +8,9 @@
 // Two blocks share a multiprocessor, so that one multiplies while the other is
 // at its epilogue. Then each quarter of it holds up to five of their 18 warps,
 // and a thread has 96 registers: 64 for its sums, and enough for an epilogue
-// that handles one group of blocks after the other; one with both an addend
-// and a diagonal, which no update needs, would spill. Nothing is gained by
-// giving registers of the copying warp to the others (`setmaxnreg`): that takes
-// a copying warpgroup, and hands out hardly more than its three idle warps
-// cost.
+// that handles one group of blocks after the other. Nothing is gained by giving
+// registers of the copying warp to the others (`setmaxnreg`): that takes a
+// copying warpgroup, and hands out hardly more than its three idle warps cost.
 //
 // Steps along k come in the order of TileProduct. Rows, columns and k that lie
 // outside of an operand are copied as zero.

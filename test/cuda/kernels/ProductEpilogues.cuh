@@ -14,11 +14,9 @@ namespace kernels {
 using namespace kaon::device;
 
 template <typename T, bool symmetric>
-using Plain = StoreTile<T, symmetric, Addend::none, Diagonal::none>;
+using Plain = StoreTile<T, symmetric, Addend::none>;
 template <typename T, bool symmetric>
-using WithAddend = StoreTile<T, symmetric, Addend::matrix, Diagonal::none>;
-template <typename T, Addend addend>
-using WithDiagonal = StoreTile<T, true, addend, Diagonal::add>;
+using WithAddend = StoreTile<T, symmetric, Addend::matrix>;
 
 /// The last product of an iteration: the parameter by decay and step.
 class DecoupledUpdate {

@@ -40,18 +40,6 @@ outer_symmetric_add_f16(const kernels::ProductList list,
   runGemm<OuterLoop<f16>, WithAddend<f16, true>>(list, scalars);
 }
 KAON_KERNEL(256, 2)
-outer_symmetric_diagonal_f16(const kernels::ProductList list,
-                             const double *scalars) {
-  using namespace kernels;
-  runGemm<OuterLoop<f16>, WithDiagonal<f16, Addend::none>>(list, scalars);
-}
-KAON_KERNEL(256, 2)
-outer_symmetric_add_diagonal_bf16(const kernels::ProductList list,
-                                  const double *scalars) {
-  using namespace kernels;
-  runGemm<OuterLoop<bf16>, WithDiagonal<bf16, Addend::matrix>>(list, scalars);
-}
-KAON_KERNEL(256, 2)
 short_add_bf16(const kernels::ProductList list, const double *scalars) {
   using namespace kernels;
   runGemm<ShortLoop<bf16>, WithAddend<bf16, false>>(list, scalars);

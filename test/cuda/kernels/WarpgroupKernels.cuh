@@ -44,13 +44,6 @@ outer_symmetric_add_wgmma_f16(const kernels::ProductList list,
   runGemm<OuterWarpgroups<f16>, WithAddend<f16, true>>(list, scalars);
 }
 KAON_KERNEL(288, 2)
-outer_symmetric_diagonal_wgmma_bf16(const kernels::ProductList list,
-                                    const double *scalars) {
-  using namespace kernels;
-  runGemm<OuterWarpgroups<bf16>, WithDiagonal<bf16, Addend::none>>(list,
-                                                                   scalars);
-}
-KAON_KERNEL(288, 2)
 short_add_wgmma_bf16(const kernels::ProductList list, const double *scalars) {
   using namespace kernels;
   runGemm<ShortWarpgroups<bf16>, WithAddend<bf16, false>>(list, scalars);

@@ -10,7 +10,7 @@
 // STORE:      namespace {
 // STORE-EMPTY:
 // STORE-NEXT: using Loop = TileProduct<f16, Contiguous::extent, Contiguous::extent>;
-// STORE-NEXT: using Epilogue = StoreTile<f16, true, Addend::matrix, Diagonal::none>;
+// STORE-NEXT: using Epilogue = StoreTile<f16, true, Addend::matrix>;
 // STORE-EMPTY:
 // STORE-NEXT: } // namespace
 // STORE-EMPTY:
@@ -27,7 +27,7 @@
 // WARPGROUPS:      #include "Gemm.cuh"
 // WARPGROUPS-NEXT: #include "WarpgroupProduct.cuh"
 // WARPGROUPS:      using Loop = WarpgroupProduct<bf16, Contiguous::depth, Contiguous::extent>;
-// WARPGROUPS-NEXT: using Epilogue = StoreTile<bf16, false, Addend::none, Diagonal::none>;
+// WARPGROUPS-NEXT: using Epilogue = StoreTile<bf16, false, Addend::none>;
 // WARPGROUPS:      KAON_KERNEL(288, 2)
 // WARPGROUPS-NEXT: matmul_wgmma_bf16(const ProductList list, const double *scalars) {
 // WARPGROUPS-NEXT:   runGemm<Loop, Epilogue>(list, scalars);
