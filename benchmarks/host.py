@@ -10,7 +10,7 @@ takes, which copies, checks and queues under locks, is. The parts:
 * step: the whole of `optimizer.step()`;
 * collect: options and every parameter, gradient and state are compared with what they were;
 * executor: `step_with`, from Python into the imitated driver and back;
-* after: counts of updates and autograd's versions;
+* after: counts of updates and autograd's versions, which increment_version is alone;
 * torch: `step()` of a `torch.optim.Optimizer` that does nothing, with torch's own hooks and its profiler's mark.
 
 Needs NVRTC and a C++ compiler, as the tests on the imitated driver do. No peer is beside it: on the CPU
@@ -129,13 +129,15 @@ class _Subject:
         program, optimizer = self.program, self.optimizer
 
         def after() -> None:
-            program.inputs.count_updates(program._tensors)
+            if program._counts_updates:
+                program.inputs.count_updates(program._tensors)
             increment_version(program._parameters)
 
         return {
             "collect": lambda: program.collect(optimizer.state),
             "executor": lambda: program.compiled.step_with(2, program.inputs, self.check),
             "after": after,
+            "increment_version": lambda: increment_version(program._parameters),
         }
 
 

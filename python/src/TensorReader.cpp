@@ -188,8 +188,8 @@ void TensorReader::readShim(PyObject *tensor, TensorLayout &layout) const {
   }
 }
 
-/// Whether torch's functions say what they said. An object of another class is
-/// not asked: it may have no memory, which they complain about.
+/// Whether torch's functions say what they said of an object of this class;
+/// those of another are left to DLPack.
 bool TensorReader::isKnownToShim(PyObject *tensor, const TensorLayout &layout,
                                  uintptr_t &data) const {
   ShimDescription said = {};

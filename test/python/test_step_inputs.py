@@ -154,6 +154,27 @@ def test_what_changes_is_noticed(reading: Any, change: Callable[[Watched], Any])
     assert watched.changed() == [watched.row], "until it is accepted"
 
 
+class _Giving(nn.Parameter):
+    """A parameter that says itself what its gradient is."""
+
+    given: Tensor
+
+    @property
+    def grad(self) -> Tensor:  # type: ignore[override]
+        return self.given
+
+
+def test_an_opaque_gradient_is_noticed(reading: Any) -> None:
+    """It is as large as a dense one, and has a pointer, to something else."""
+    watched = Watched(reading)
+    given = watched.gradient
+    watched.parameter.__class__ = _Giving
+    watched.parameter.given = given  # type: ignore[attr-defined]
+    assert watched.changed() == []
+    watched.parameter.given = torch.ones(4, 6).to_mkldnn()  # type: ignore[attr-defined]
+    assert watched.changed() == [0]
+
+
 @pytest.mark.parametrize("shape", [(1, 1), (4, 1)])
 def test_an_imaginary_part_that_torch_negates_later_is_noticed(reading: Any, shape: tuple[int, int]) -> None:
     watched = Watched(reading)

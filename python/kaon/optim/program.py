@@ -294,6 +294,7 @@ class Program:
         self._inputs: _C.StepInputs = self._extension.StepInputs(Tensor, exchange_api(), handle_maker())
         self._entries = self._lay_out()
         self._tensors = [record.entry for record in self.records]
+        self._counts_updates = any(record.counted for record in self.records)
         # What follows from which records have a gradient, and where it lies; None where that has changed.
         self._active: list[Record] | None = None
         self._parameters: list[Tensor] = []
@@ -445,7 +446,8 @@ class Program:
         for record in self._staged:
             if record.parameter_buffer is not None:
                 record.parameter.copy_(record.parameter_buffer)
-        self._inputs.count_updates(self._tensors)
+        if self._counts_updates:
+            self._inputs.count_updates(self._tensors)
         return 0
 
     def nonfinite_records(self) -> list[Record]:
