@@ -20,13 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+SANITIZERS = {"asan": "AddressSanitizer", "tsan": "ThreadSanitizer"}
 LIT = "import sys; from lit.main import main; sys.exit(main())"
 
 
 @dataclass
 class Outcome:
     """How many tests of one suite passed and failed, the reasons of the skipped ones with their counts, and the numbers
-    that tests recorded."""
+    that tests recorded: of what they recorded the names of, how many different ones."""
 
     suite: str
     passed: int
@@ -41,11 +42,15 @@ def read_junit(suite: str, report: Path) -> Outcome:
         print(f"{suite}: wrote no report: counted as a failure", file=sys.stderr)
         return Outcome(suite, 0, 1, {})
     passed, failed, skipped, properties = 0, 0, dict[str, int](), dict[str, int]()
+    named: dict[str, set[str]] = {}
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         skip = case.find("skipped")
         for item in case.iter("property"):
-            if item.get("name", "").startswith("kaon-"):
-                properties[item.attrib["name"]] = int(item.attrib["value"])
+            name, value = item.get("name", ""), item.get("value", "")
+            if name.startswith("kaon-") and value.isdecimal():
+                properties[name] = int(value)
+            elif name.startswith("kaon-"):
+                named.setdefault(name, set()).add(value)
         if case.find("failure") is not None or case.find("error") is not None:
             failed += 1
         elif skip is not None or case.get("status") == "notrun":
@@ -56,6 +61,7 @@ def read_junit(suite: str, report: Path) -> Outcome:
     if passed + failed == 0:
         print(f"{suite}: ran no test: counted as a failure", file=sys.stderr)
         failed = 1
+    properties |= {name: len(values) for name, values in named.items()}
     return Outcome(suite, passed, failed, skipped, properties)
 
 
@@ -69,7 +75,12 @@ def cuda_summary(properties: Mapping[str, int]) -> list[str]:
         each = ", ".join(f"{count} for {arch}" for arch, count in compiled.items())
         lines = [f"cuda: {sum(compiled.values())} kernels compiled by NVRTC: {each}"]
     ran = properties.get("kaon-cuda-ran", 0)
-    lines.append(f"cuda: {ran} generated kernels ran on the CPU: in the shim, launched through a FAKE driver")
+    sanitized = " and ".join(
+        f"{properties.get(f'kaon-cuda-ran-{suffix}', 0)} under {name}" for suffix, name in SANITIZERS.items()
+    )
+    lines.append(
+        f"cuda: {ran} generated kernels ran on the CPU, in the shim, launched through a FAKE driver; {sanitized}"
+    )
     why = "benchmarks/gpu/run.sh does that" if Path("/dev/nvidiactl").exists() else "this machine has none"
     lines.append(f"cuda: not run: L2, on a GPU: {why}")
     lines.append("cuda: not run: L3, on several GPUs with NCCL: there are no collectives yet")
@@ -92,13 +103,14 @@ def run(suite: str, command: list[str], report: Path, environment: Mapping[str, 
 
 
 def cuda_programs(build: Path) -> list[Path]:
-    """The CUDA device library, generated kernels and the launcher on the CPU, plain and under the sanitizers; not built
-    for every kind of processor."""
-    return [
-        build / "test/cuda" / f"{program}{suffix}"
-        for program in ("kaon-cuda-tests", "kaon-cuda-generated-tests", "fake/kaon-launcher-tests")
+    """Generated kernels, and plain and under the sanitizers the CUDA device library and the launcher, on the CPU; not
+    built for every kind of processor."""
+    sanitized = [
+        f"{program}{suffix}"
+        for program in ("kaon-cuda-tests", "fake/kaon-launcher-tests")
         for suffix in ("", "-asan", "-tsan")
     ]
+    return [build / "test/cuda" / program for program in ("kaon-cuda-generated-tests", *sanitized)]
 
 
 def suites(build: Path) -> dict[str, tuple[list[str], str]]:

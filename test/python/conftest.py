@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -19,6 +20,15 @@ if _cache_owner:
 def pytest_unconfigure() -> None:
     if _cache_owner:
         shutil.rmtree(os.environ.pop("KAON_CACHE_DIR"), ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def _noted_kernels(request: pytest.FixtureRequest) -> Iterator[None]:
+    """For the summary of tools/run_tests.py, the kernels that the fake GPU ran, each once in a process."""
+    yield
+    tools = sys.modules.get("cuda_tools")
+    for name in tools.take_ran() if tools is not None else ():
+        request.node.user_properties.append(("kaon-cuda-ran", name))
 
 
 @pytest.fixture(autouse=True)

@@ -20,8 +20,15 @@ from nvrtc_tools import find_library
 from optim_tools import set_gradients, snapshot
 from torch import Tensor
 
-ran: set[str] = set()
-"""The kernels that the fake ran in this process, beside checks of gradients."""
+_ran: dict[str, bool] = {}
+"""The kernels that the fake ran in this process, beside checks of gradients, and whether they were taken."""
+
+
+def take_ran() -> list[str]:
+    """The kernels that the fake ran for the first time in this process since this was last asked."""
+    names = sorted(name for name, is_taken in _ran.items() if not is_taken)
+    _ran.update(dict.fromkeys(names, True))
+    return names
 
 
 def unavailable() -> str | None:
@@ -63,7 +70,9 @@ def _counting(step: Callable[..., int]) -> Callable[..., int]:
 
     def counting(program: CudaProgram, *arguments: Any) -> int:
         bad = step(program, *arguments)
-        ran.update(name for name, count in program.executor.matrix_counts.items() if count)
+        for name, count in program.executor.matrix_counts.items():
+            if count:
+                _ran.setdefault(name, False)
         return bad
 
     return counting

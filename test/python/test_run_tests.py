@@ -14,6 +14,9 @@ REPORT = """<testsuites><testsuite>
 <testcase name="b"><failure/></testcase>
 <testcase name="c"><skipped message="no reason"/></testcase>
 <testcase name="d"><properties><property name="other" value="text"/></properties></testcase>
+<testcase name="e"><properties><property name="kaon-cuda-ran" value="kernel_a"/>
+<property name="kaon-cuda-ran" value="kernel_b"/></properties></testcase>
+<testcase name="f"><properties><property name="kaon-cuda-ran" value="kernel_a"/></properties></testcase>
 </testsuite></testsuites>"""
 
 
@@ -30,8 +33,8 @@ def test_counts_and_numbers_come_from_the_report(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     report.write_text(REPORT)
     outcome = runner().read_junit("suite", report)
-    assert (outcome.passed, outcome.failed, outcome.skipped) == (2, 1, {"no reason": 1})
-    assert outcome.properties == {"kaon-cuda-compiled-sm_80": 7}
+    assert (outcome.passed, outcome.failed, outcome.skipped) == (4, 1, {"no reason": 1})
+    assert outcome.properties == {"kaon-cuda-compiled-sm_80": 7, "kaon-cuda-ran": 2}
 
 
 def test_a_suite_without_a_report_failed(tmp_path: Path) -> None:
@@ -40,10 +43,19 @@ def test_a_suite_without_a_report_failed(tmp_path: Path) -> None:
 
 def test_the_summary_says_what_ran_where_and_what_did_not_run() -> None:
     compiled, ran, gpu, several = runner().cuda_summary(
-        {"kaon-cuda-compiled-sm_80": 7, "kaon-cuda-compiled-sm_90a": 8, "kaon-cuda-ran": 5}
+        {
+            "kaon-cuda-compiled-sm_80": 7,
+            "kaon-cuda-compiled-sm_90a": 8,
+            "kaon-cuda-ran": 5,
+            "kaon-cuda-ran-asan": 4,
+            "kaon-cuda-ran-tsan": 3,
+        }
     )
     assert compiled == "cuda: 15 kernels compiled by NVRTC: 7 for sm_80, 8 for sm_90a"
-    assert ran == "cuda: 5 generated kernels ran on the CPU: in the shim, launched through a FAKE driver"
+    assert ran == (
+        "cuda: 5 generated kernels ran on the CPU, in the shim, launched through a FAKE driver; "
+        "4 under AddressSanitizer and 3 under ThreadSanitizer"
+    )
     assert gpu.startswith("cuda: not run: L2, on a GPU: ")
     assert several.startswith("cuda: not run: L3, on several GPUs with NCCL: ")
     nothing, none, *_ = runner().cuda_summary({})
@@ -68,4 +80,4 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     lines = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
     assert "lit: not run: left out of this build's tests" in lines
     assert "pytest: not run: left out of this build's tests" in lines
-    assert lines[-1] == "2 passed, 1 failed"
+    assert lines[-1] == "4 passed, 1 failed"
