@@ -10,6 +10,7 @@ import atexit
 import ctypes
 import functools
 import hashlib
+import json
 import os
 import platform
 import shutil
@@ -17,7 +18,7 @@ import struct
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -109,8 +110,14 @@ def _sources_digest() -> bytes:
     return digest.digest()
 
 
-def _build(name: str, content: bytes, arguments: Iterable[str], suffix: str = ".so") -> Path:
-    """The file ``name`` of the compiler's ``arguments``, unless it was built before from the same ``content``."""
+def _build(
+    name: str, content: bytes, arguments: Iterable[str], suffix: str = ".so", command: str | None = None
+) -> Path:
+    """The file ``name`` of the compiler's ``arguments``, unless it was built before from the same ``content``.
+
+    Args:
+        command: another compiler than :func:`host_compiler.cxx`, which ``content`` knows of.
+    """
     key = hashlib.sha256(_sources_digest() + content).hexdigest()[:32]
     target = _store() / key / f"{name}{suffix}"
     with _lock:
@@ -119,7 +126,7 @@ def _build(name: str, content: bytes, arguments: Iterable[str], suffix: str = ".
         if target.exists():
             return target
         target.parent.mkdir(exist_ok=True)
-        command = host_compiler.cxx()
+        command = command or host_compiler.cxx()
         assert command is not None, unavailable()
         # Another process may build the same thing: the first complete one stays.
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
@@ -251,6 +258,51 @@ def build_source(name: str, source: str) -> None:
     """Lets the fake run C++ of a test's own as the kernel ``name``: ``source`` defines what KernelLibrary.h says."""
     built = _build(name, source.encode(), (str(_source_file(source, ".cpp")),))
     _link(name, kernel_directory(), built)
+
+
+@dataclass(frozen=True)
+class Sanitizer:
+    """How kernels are made for a program of the build that has a sanitizer."""
+
+    runner: Path
+    """The program kaon-plan-runner."""
+    compiler: str
+    shim: str
+    options: tuple[str, ...]
+
+    @staticmethod
+    def find(name: str) -> Sanitizer | None:
+        """The one that CMake calls ``name``, or None if this build has none of it."""
+        folder = Path(kaon.__path__[0]).parents[1] / "test" / "cuda" / "fake"
+        runner, description = folder / f"kaon-plan-runner-{name}", folder / f"kaon-plan-runner-{name}.json"
+        if not (runner.exists() and description.exists()):
+            return None
+        found = json.loads(description.read_text())
+        return Sanitizer(runner, found["compiler"], found["shim"], tuple(found["options"]))
+
+    def build_kernels(self, texts: Mapping[str, str], directory: Path, library: Path = LIBRARY) -> None:
+        """Code with the sanitizer of kernels, by name, in a directory: ``<kernel>.so``.
+
+        Args:
+            library: the device library that the texts include.
+        """
+        content = repr((self.compiler, self.options, self.shim, str(library))).encode() + _digest_of(library)
+
+        def build(name: str, kernel: str, arguments: Iterable[str], suffix: str) -> Path:
+            return _build(name, content + kernel.encode(), (*self.options, *arguments), suffix, self.compiler)
+
+        # All kernels include the same, which takes longer to read than a kernel to compile.
+        header = ("-x", "c++-header", "-fpch-validate-input-files-content", f"-I{library}")
+        headers = build("KernelHeaders", "", (*header, str(SHIM / "KernelHeaders.h")), ".pch")
+
+        def build_kernel(item: tuple[str, str]) -> None:
+            name, text = item
+            sources = (str(SHIM / "KernelLibrary.cpp"), self.shim, f"-Wl,-rpath,{Path(self.shim).parent}")
+            arguments = ("-include-pch", str(headers), *_inputs(name, text, library), *sources)
+            _link(name, directory, build(name, f"{name}\0{text}", arguments, ".so"))
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(build_kernel, texts.items()))
 
 
 def _link(name: str, directory: Path, built: Path) -> None:

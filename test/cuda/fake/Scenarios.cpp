@@ -32,6 +32,7 @@ const FakeControls &FakeControls::get() {
 #define KAON_FAKE_CONTROL(name)                                                \
   found.name = reinterpret_cast<decltype(found.name)>(                         \
       findControl("kaon_fake_cuda_" #name))
+    KAON_FAKE_CONTROL(set_kernel_directory);
     KAON_FAKE_CONTROL(set_devices);
     KAON_FAKE_CONTROL(set_delays);
     KAON_FAKE_CONTROL(take_faults);
@@ -42,8 +43,7 @@ const FakeControls &FakeControls::get() {
     KAON_FAKE_CONTROL(stream_block);
     KAON_FAKE_CONTROL(stream_unblock);
 #undef KAON_FAKE_CONTROL
-    reinterpret_cast<decltype(&kaon_fake_cuda_set_kernel_directory)>(
-        findControl("kaon_fake_cuda_set_kernel_directory"))(KAON_FAKE_KERNELS);
+    found.set_kernel_directory(KAON_FAKE_KERNELS);
     return found;
   }();
   return controls;

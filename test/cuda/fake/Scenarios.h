@@ -39,6 +39,7 @@ struct FakeControls {
   static const FakeControls &get();
 
 #define KAON_FAKE_CONTROL(name) decltype(&kaon_fake_cuda_##name) name = nullptr
+  KAON_FAKE_CONTROL(set_kernel_directory);
   KAON_FAKE_CONTROL(set_devices);
   KAON_FAKE_CONTROL(set_delays);
   KAON_FAKE_CONTROL(take_faults);
