@@ -105,7 +105,7 @@ func.func private @kernel_apply(%o: tensor<?x?xbf16>, %w: tensor<?x?xf32>, %step
 func.func @launches(
     %w: tensor<3x40xbf16>, %g: tensor<3x40xf16>, %m: tensor<3x40xf32>, %norm: tensor<1x1xf64>,
     %w0: tensor<4x200xbf16>, %m0: tensor<4x200xf32>, %rate: tensor<4x1xf32>, %w1: tensor<4x600xbf16>, %m1: tensor<4x600xf32>,
-    %w2: tensor<4x17000xbf16>, %m2: tensor<4x17000xf32>, %w3: tensor<4x60000xbf16>, %m3: tensor<4x60000xf32>,
+    %w2: tensor<4x17000xbf16>, %m2: tensor<4x17000xf32>, %w3: tensor<4x70000xbf16>, %m3: tensor<4x70000xf32>,
     %x: tensor<40x70xbf16>, %p: tensor<40x70xf32>, %s: f64) -> tensor<40x70xf32> {
   %adam:3 = kaon.launch @kernel_adam ins(%w, %g, %m, %m, %norm
       : tensor<3x40xbf16>, tensor<3x40xf16>, tensor<3x40xf32>, tensor<3x40xf32>, tensor<1x1xf64>)
@@ -120,8 +120,8 @@ func.func @launches(
       : tensor<4x17000xbf16>, tensor<4x17000xbf16>, tensor<4x17000xf32>, tensor<4x1xf32>) scalars(%s : f64)
       -> tensor<4x17000xbf16>, tensor<4x17000xf32>, tensor<4x1xf64>
   %r3:3 = kaon.launch @kernel_rows ins(%w3, %w3, %m3, %rate
-      : tensor<4x60000xbf16>, tensor<4x60000xbf16>, tensor<4x60000xf32>, tensor<4x1xf32>) scalars(%s : f64)
-      -> tensor<4x60000xbf16>, tensor<4x60000xf32>, tensor<4x1xf64>
+      : tensor<4x70000xbf16>, tensor<4x70000xbf16>, tensor<4x70000xf32>, tensor<4x1xf32>) scalars(%s : f64)
+      -> tensor<4x70000xbf16>, tensor<4x70000xf32>, tensor<4x1xf64>
   %columns:2 = kaon.launch @kernel_columns ins(%m0, %rate : tensor<4x200xf32>, tensor<4x1xf32>)
       -> tensor<4x200xf32>, tensor<1x200xf32>
   %a = kaon.matmul %x, %x transpose_b symmetric : (tensor<40x70xbf16>, tensor<40x70xbf16>) -> tensor<40x40xbf16>
