@@ -173,13 +173,15 @@ TEST(ShimTest, FaultsAtMisalignedAccesses) {
 
 TEST(ShimTest, CountsAccessesOfSeveralElements) {
   auto array = DeviceArray<float>(16).fill([] { return 1; });
+  DeviceArray<float> copies(16);
   takeAccesses();
-  launch({2, 32, 64}, {}, [&] {
+  launch({2, 32, 512}, {}, [&] {
     // Shared memory does not count.
-    storeWords4(sharedMemory(), loadWords4(array.data()));
+    storeWords4(sharedMemory() + 16 * threadIndex(), loadWords4(array.data()));
     if (threadIndex() == 0) {
-      storeWords2(array.data() + 2, loadWords2(array.data()));
-      storeWord(array.data() + 5, loadWord(array.data() + 4));
+      float *copy = copies.data() + 8 * blockIndex();
+      storeWords2(copy, loadWords2(array.data()));
+      storeWord(copy + 2, loadWord(array.data() + 4));
     }
   });
   EXPECT_EQ(takeAccesses(), (AccessCounts{{4, 4}, {8, 4}, {16, 64}}));
