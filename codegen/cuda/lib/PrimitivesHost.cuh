@@ -47,6 +47,17 @@ void exchange(const char *name, const uint32_t *input, int inputWords,
 void checkAligned(const char *name, const void *pointer, uint32_t bytes);
 /// The same, and counts one load or store of `bytes`.
 void countAccess(const char *name, const void *pointer, uint32_t bytes);
+/// One access to all of some words.
+template <typename Words> Words load(const void *pointer) {
+  countAccess("a load", pointer, sizeof(Words));
+  Words words;
+  std::memcpy(&words, pointer, sizeof words);
+  return words;
+}
+template <typename Words> void store(void *pointer, const Words &words) {
+  countAccess("a store", pointer, sizeof words);
+  std::memcpy(pointer, &words, sizeof words);
+}
 /// Faults unless the 16 bytes at `pointer` are shared memory, and aligned.
 void checkShared(const char *name, const void *pointer);
 
@@ -74,34 +85,22 @@ KAON_DEVICE u32 sharedAddress(const void *pointer) {
 template <typename T> KAON_DEVICE T *asGlobal(T *pointer) { return pointer; }
 
 KAON_DEVICE u32 loadWord(const void *pointer) {
-  machine::countAccess("a load", pointer, sizeof(u32));
-  u32 word;
-  std::memcpy(&word, pointer, sizeof word);
-  return word;
+  return machine::load<u32>(pointer);
 }
 KAON_DEVICE void storeWord(void *pointer, u32 word) {
-  machine::countAccess("a store", pointer, sizeof word);
-  std::memcpy(pointer, &word, sizeof word);
+  machine::store(pointer, word);
 }
 KAON_DEVICE Words2 loadWords2(const void *pointer) {
-  machine::countAccess("a load", pointer, sizeof(Words2));
-  Words2 words;
-  std::memcpy(&words, pointer, sizeof words);
-  return words;
+  return machine::load<Words2>(pointer);
 }
 KAON_DEVICE void storeWords2(void *pointer, const Words2 &words) {
-  machine::countAccess("a store", pointer, sizeof words);
-  std::memcpy(pointer, &words, sizeof words);
+  machine::store(pointer, words);
 }
 KAON_DEVICE Words4 loadWords4(const void *pointer) {
-  machine::countAccess("a load", pointer, sizeof(Words4));
-  Words4 words;
-  std::memcpy(&words, pointer, sizeof words);
-  return words;
+  return machine::load<Words4>(pointer);
 }
 KAON_DEVICE void storeWords4(void *pointer, const Words4 &words) {
-  machine::countAccess("a store", pointer, sizeof words);
-  std::memcpy(pointer, &words, sizeof words);
+  machine::store(pointer, words);
 }
 
 KAON_DEVICE void prefetch(const void *pointer) {
