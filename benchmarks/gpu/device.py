@@ -101,13 +101,7 @@ class Device:
             for _ in range(calls):
                 call()
             return (time.perf_counter() - start) / calls
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        first.record()
-        for _ in range(calls):
-            call()
-        last.record()
-        last.synchronize()
-        return float(first.elapsed_time(last)) * 1e-3 / calls
+        return _seconds_by_events(call, calls)
 
     def host_seconds(self, call: Callable[[], object], bursts: int) -> float:
         """Seconds of one call that the host spends, in bursts of two to a device with nothing to do: a third step in a
@@ -127,15 +121,9 @@ class Device:
         other work until the host has sent all of it. On the fakes, as `seconds`."""
         if self.is_fake:
             return self.seconds(call, BURST)
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self.synchronize()
         self.delay()
-        first.record()
-        for _ in range(BURST):
-            call()
-        last.record()
-        last.synchronize()
-        return float(first.elapsed_time(last)) * 1e-3 / BURST
+        return _seconds_by_events(call, BURST)
 
     def state_under(self, call: Callable[[], object]) -> dict[str, str]:
         """Clocks, power and what limits them while calls are made all the time; "absent" says why there are none."""
@@ -169,6 +157,17 @@ class Device:
             "driver": open_driver().version,
             "idle_state": environment.card_state(_smi_name(properties)),
         }
+
+
+def _seconds_by_events(call: Callable[[], object], calls: int) -> float:
+    """Seconds per call between events on torch's current stream, before and after some calls in a row."""
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    for _ in range(calls):
+        call()
+    last.record()
+    last.synchronize()
+    return float(first.elapsed_time(last)) * 1e-3 / calls
 
 
 def _smi_name(properties: Any) -> str:
