@@ -13,7 +13,7 @@ import inspect
 import numbers
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -416,8 +416,7 @@ class AstVisitor:
         if hasattr(builtins, name):
             return getattr(builtins, name)
         known = [*self.frame.variables, *function.__globals__]
-        close = difflib.get_close_matches(name, known, n=1)
-        raise UpdateNameError(f"`{name}` is not defined", hint=f"did you mean `{close[0]}`?" if close else None)
+        raise UpdateNameError(f"`{name}` is not defined", hint=_did_you_mean(name, known))
 
     def capture(self, what: str, value: Any) -> Value:
         """A value from outside as a constant, if it is of a kind that cannot change behind the compiler's back."""
@@ -640,8 +639,7 @@ class AstVisitor:
             assert keyword.arg is not None
             with self.at(keyword):
                 if keyword.arg not in by_keyword:
-                    close = difflib.get_close_matches(keyword.arg, by_keyword, n=1)
-                    hint = f"did you mean `{close[0]}`?" if close else f"it takes {_list(list(signature.parameters))}"
+                    hint = _did_you_mean(keyword.arg, by_keyword) or f"it takes {_list(list(signature.parameters))}"
                     raise UpdateTypeError(f"`{name}` has no argument `{keyword.arg}`", hint=hint)
                 if keyword.arg in written:
                     raise UpdateTypeError(f"`{name}` got two values for the argument `{keyword.arg}`")
@@ -855,8 +853,11 @@ def _hint_for_missing(module: types.ModuleType, name: str) -> str | None:
     if reduction is not None and hasattr(module, reduction["kind"]):
         along = "row" if name.startswith("row") else "column"
         return f'write `{reduction["kind"]}(x, along="{along}")`'
-    public = [item for item in dir(module) if not item.startswith("_")]
-    close = difflib.get_close_matches(name, public, n=1)
+    return _did_you_mean(name, [item for item in dir(module) if not item.startswith("_")])
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean `{close[0]}`?" if close else None
 
 
