@@ -6,25 +6,14 @@ from typing import Any
 
 import kaon
 import kaon.language as kl
+from cuda_pipeline import PER_PASS
 from kaon.cuda_target import CudaTarget
 
 
 class UnfoldedTarget(CudaTarget):
     """A GPU whose schedule lacks ``kaon-fold-norms``: every matrix is normalized before its products."""
 
-    schedule_pipeline = ",".join(
-        (
-            "func.func(kaon-narrow-products)",
-            "canonicalize",
-            "cse",
-            "kaon-bucket",
-            "func.func(kaon-fuse-kernels)",
-            "kaon-fuse-product-epilogue",
-            "kaon-outline-kernels",
-            "kaon-plan-memory",
-            "kaon-group-buckets",
-        )
-    )
+    schedule_pipeline = ",".join(name for name in PER_PASS[1:] if name != "func.func(kaon-fold-norms)")
 
 
 @kaon.update

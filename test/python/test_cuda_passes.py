@@ -16,6 +16,7 @@ import kaon.language as kl
 import language_examples as examples
 import numpy as np
 import pytest
+from cuda_pipeline import PER_PASS
 from cuda_plan_tools import Replay
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
@@ -34,21 +35,6 @@ from test_differential import (
     matrices,
     steps_of,
 )
-
-PER_PASS = (
-    "kaon-simplify-pipeline",
-    "func.func(kaon-narrow-products)",
-    "canonicalize",
-    "cse",
-    "func.func(kaon-fold-norms)",
-    "kaon-bucket",
-    "func.func(kaon-fuse-kernels)",
-    "kaon-fuse-product-epilogue",
-    "kaon-outline-kernels",
-    "kaon-plan-memory",
-    "kaon-group-buckets",
-)
-"""The passes of kaon-cuda-pipeline, one by one after the simplification that all targets share."""
 
 MUONS = [examples.muon, examples.own_muon, examples.periodic_rowwise_muon, examples.calibrated_rowwise_muon]
 
